@@ -20,23 +20,24 @@
  * item arrays.  Heap offsets are in units of 8 bytes from the arena's start.
  * ---------------------------------------------------------------------
  */
-#define BATON_ARENA_HEADER_SIZE 36864	/* 4096, and the accounts */
 
 /*
- * What the contexts of each role take of the heap: so many u64, behind the
- * header's first 4096 bytes.  An entry that several sessions hold counts for the
- * role that had it first.  Roles whose OIDs have the same hash share one.
+ * What the contexts of each role take of the heap: so many u64, from that offset
+ * on, between the structure and the records.  An entry that several sessions hold
+ * counts for the role that had it first.  Roles whose OIDs have the same hash share
+ * one.
  */
 #define BATON_ARENA_ACCOUNTS 4096
-#define BATON_ARENA_OFF_ACCOUNTS 4096
+#define BATON_ARENA_ACCOUNTS_OFFSET 4096
+#define BATON_ARENA_HEADER_SIZE (BATON_ARENA_ACCOUNTS_OFFSET + 8 * BATON_ARENA_ACCOUNTS)
 
-typedef struct BatonArena
+typedef struct BatonArenaHeader
 {
 	uint64_t	magic;
 	uint32_t	layout_version;
 	uint32_t	session_slots;
 	uint64_t	total_size;		/* bytes */
-	uint64_t	session_offset; /* bytes; records, BATON_RECORD_SIZE each */
+	uint64_t	session_offset; /* bytes; of the session records */
 	uint64_t	heap_offset;	/* bytes */
 	uint64_t	heap_used;		/* bytes in use by contexts; a backend whose
 								 * news would raise it above heap_limit keeps
@@ -44,14 +45,12 @@ typedef struct BatonArena
 	uint64_t	heap_limit;		/* bytes: pg_baton.session_memory; beyond it
 								 * the heap has room only for what several
 								 * backends send at the same moment */
-} BatonArena;
+} BatonArenaHeader;
 
 /*
  * Session record: what a backend must know to serve a session.  The
  * dispatcher changes it only while it owns the session.
  */
-#define BATON_RECORD_SIZE 192
-
 typedef struct BatonSessionRecord
 {
 	uint64_t	id;				/* session id */
@@ -94,18 +93,6 @@ typedef struct BatonSessionRecord
 	uint64_t	reserved[2];
 } BatonSessionRecord;
 
-#define BATON_RECORD_OFF_CANCEL_PID 32
-#define BATON_RECORD_OFF_LOGIN_TIME 40
-#define BATON_RECORD_OFF_START_SETTINGS 48
-#define BATON_RECORD_OFF_PEER_FAMILY 56
-#define BATON_RECORD_OFF_PEER_ADDRESS 64
-#define BATON_RECORD_OFF_PEER_SCOPE 96
-#define BATON_RECORD_OFF_FIRST_STATEMENT 104
-#define BATON_RECORD_OFF_CANCEL_KEY 112
-#define BATON_RECORD_OFF_AUTHENTICATED 144
-#define BATON_RECORD_OFF_ACCOUNT 148
-#define BATON_RECORD_OFF_SETTINGS_MARKS 152
-
 /* record flags */
 #define BATON_RECORD_GREET 1	/* not greeted yet: the backend applies the
 								 * STARTUP items, then sends ParameterStatus,
@@ -116,8 +103,6 @@ typedef struct BatonSessionRecord
  * are sorted by kind, then by key as bytes (the shorter first of two that
  * agree); but STARTUP items stand in the order in which they are applied.
  */
-#define BATON_ITEM_SIZE 16
-
 typedef struct BatonItem
 {
 	uint32_t	entry;			/* heap offset of a BatonEntry */
@@ -125,15 +110,13 @@ typedef struct BatonItem
 	int64_t		aux;			/* STATEMENT: prepare_time, TimestampTz us */
 } BatonItem;
 
+/* A u32 so many bytes before an entry: references to it. */
+#define BATON_ENTRY_REFERENCES_BEFORE 8
+
 /*
  * An entry: immutable, shared by all sessions that hold the same content.
  * Followed by key and value, without padding between them.
  */
-#define BATON_ENTRY_HEADER_SIZE 16
-
-/* A u32 so many bytes before an entry: references to it. */
-#define BATON_ENTRY_REFERENCES_BEFORE 8
-
 typedef struct BatonEntry
 {
 	uint64_t	serial;			/* never used twice: equal serial, equal

@@ -19,6 +19,9 @@
 /* So many of them concern a role in a database: see BATON_SETTINGS_MARK */
 #define BATON_SETTINGS_MARKS_OF 4
 
+/* A backend slot names so many of the sessions that it has served */
+#define BATON_BACKEND_SERVED 4
+
 /* Clients that may be on their way to a backend of their own at one time */
 #define BATON_TICKETS 256
 
@@ -30,9 +33,7 @@
  * slots, statement counters; each region at the offset the header names.
  * ---------------------------------------------------------------------
  */
-#define BATON_CONTROL_HEADER_SIZE 8192
-
-typedef struct BatonControl
+typedef struct BatonControlHeader
 {
 	uint64_t	magic;			/* BATON_MAGIC */
 	uint32_t	layout_version; /* BATON_LAYOUT_VERSION */
@@ -106,7 +107,7 @@ typedef struct BatonControl
 													 * see below.  Written
 													 * after the raise */
 	uint64_t	tenant_offset;
-} BatonControl;
+} BatonControlHeader;
 
 /*
  * A login change: kind << 62 | the low 30 bits of the number << 32 | hash.  A
@@ -129,30 +130,17 @@ typedef struct BatonControl
  * A change of which it is not known whose it is raises that of 0 and 0, which
  * no other pair has.
  */
+#define BATON_SETTINGS_MARK_DATABASE 0x9E3779B1
+#define BATON_SETTINGS_MARK_ROLE 0x85EBCA77
 #define BATON_SETTINGS_MARK(database, role) \
 	((database) == 0 && (role) == 0 ? 0U : \
-	 1 + ((((uint32_t) (database)) * 0x9E3779B1U ^ ((uint32_t) (role)) * 0x85EBCA77U) >> 16) % \
-	 (BATON_SETTINGS_MARKS - 1))
-
-#define BATON_CONTROL_OFF_SECRET 72
-#define BATON_CONTROL_OFF_SETTINGS_GENERATION 80
-#define BATON_CONTROL_OFF_DISPATCHER_EPOCH 96
-#define BATON_CONTROL_OFF_LOGIN_GENERATION 104
-#define BATON_CONTROL_OFF_SETTINGS_MARKS 112
-#define BATON_CONTROL_OFF_ROOM_TICKET 1136
-#define BATON_CONTROL_OFF_NEXT_PID 1140
-#define BATON_CONTROL_OFF_IDENTITY_OFFSET 1152
-#define BATON_CONTROL_OFF_TICKETS 1184
-#define BATON_CONTROL_OFF_NAMES_GENERATION 3232
-#define BATON_CONTROL_OFF_LOGIN_CHANGES 3240
-#define BATON_CONTROL_OFF_TENANT_OFFSET 7336
+	 1 + (((uint32_t) (database) * BATON_SETTINGS_MARK_DATABASE ^ \
+		   (uint32_t) (role) * BATON_SETTINGS_MARK_ROLE) >> 16) % (BATON_SETTINGS_MARKS - 1))
 
 /*
  * Backend slot: one pooled backend.  The dispatcher allots it before it opens
  * the connection, and frees it when the control socket is closed.
  */
-#define BATON_BACKEND_SLOT_SIZE 128
-
 typedef struct BatonBackendSlot
 {
 	uint32_t	state;			/* atomic, BATON_BACKEND_*; see there */
@@ -183,19 +171,14 @@ typedef struct BatonBackendSlot
 								 * sends RETIRE to one that may sleep */
 	uint32_t	served_last;	/* which of `served` is the session in place,
 								 * or the last; backend */
-	uint64_t	served[4];		/* atomic; sessions that it has served last:
-								 * process ID << 32 | a local transaction ID
-								 * that was none's, before all of theirs; 0:
-								 * no session; backend */
+	uint64_t	served[BATON_BACKEND_SERVED];	/* atomic; sessions that it
+												 * has served last: process ID
+												 * << 32 | a local transaction
+												 * ID that was none's, before
+												 * all of theirs; 0: no
+												 * session; backend */
 	uint32_t	reserved[2];
 } BatonBackendSlot;
-
-#define BATON_BACKEND_OFF_CANCEL 16
-#define BATON_BACKEND_OFF_STATE_SINCE 56
-#define BATON_BACKEND_OFF_POOL 64
-#define BATON_BACKEND_OFF_RETIRE 80
-#define BATON_BACKEND_OFF_SERVED 88
-#define BATON_BACKEND_SERVED 4
 
 /*
  * State of a backend slot.  Transitions:
@@ -235,8 +218,6 @@ typedef struct BatonBackendSlot
  * Pool slot: what dispatcher and backends of one pool count together.  Every
  * backend looks at `queued` at every boundary.
  */
-#define BATON_POOL_SLOT_SIZE 64
-
 typedef struct BatonPoolSlot
 {
 	int32_t		queued;			/* atomic; messages in the pool's ready queue:
@@ -256,7 +237,6 @@ typedef struct BatonPoolSlot
  * Tenant slot: what dispatcher and backends of one role's sessions in one pool count
  * together.  Its index is in each session's record.
  */
-#define BATON_TENANT_SLOT_SIZE 192
 #define BATON_TENANT_NAME_SIZE 64
 
 typedef struct BatonTenantSlot
@@ -284,16 +264,10 @@ typedef struct BatonTenantSlot
 													 * dispatcher */
 } BatonTenantSlot;
 
-#define BATON_TENANT_OFF_MEMORY_LEFT 8
-#define BATON_TENANT_OFF_COMPLETED 64
-#define BATON_TENANT_OFF_USER_NAME 128
-
 /*
  * Session slot: what the owner of a session writes.  Index = low 32 bits of
  * the session id.
  */
-#define BATON_SESSION_SLOT_SIZE 64
-
 typedef struct BatonSessionSlot
 {
 	uint64_t	id;				/* session id (generation << 32 | index);
@@ -316,16 +290,7 @@ typedef struct BatonSessionSlot
 									 * statement counters of the session */
 } BatonSessionSlot;
 
-/*
- * Who a session is, for SQL: every process of the server can read it, whoever
- * holds the session.  Index as the session slot's.  The owner writes it, with
- * `changes` odd meanwhile; a reader tries again if that is odd or has changed.
- */
-#define BATON_IDENTITY_SIZE 512
-
 /* What pg_stat_ssl shows of a session; texts with NUL at the end, cut as there */
-#define BATON_TLS_SIZE 280
-
 typedef struct BatonTls
 {
 	uint32_t	in_use;			/* 0: no TLS, and nothing of what follows */
@@ -337,6 +302,11 @@ typedef struct BatonTls
 	uint8_t		issuer_dn[64];
 } BatonTls;
 
+/*
+ * Who a session is, for SQL: every process of the server can read it, whoever
+ * holds the session.  Index as the session slot's.  The owner writes it, with
+ * `changes` odd meanwhile; a reader tries again if that is odd or has changed.
+ */
 typedef struct BatonIdentity
 {
 	uint64_t	id;				/* atomic; session id, 0: none.  The
@@ -373,15 +343,8 @@ typedef struct BatonIdentity
 									 * cut as there; dispatcher */
 } BatonIdentity;
 
-#define BATON_IDENTITY_OFF_PID 20
-#define BATON_IDENTITY_OFF_PEER_ADDRESS 48
-#define BATON_IDENTITY_OFF_APPLICATION_NAME 96
-
 /* No process ever has such a number: PID_MAX_LIMIT of Linux is 2^22. */
 #define BATON_FIRST_PID 8388608
-
-#define BATON_SESSION_OFF_STATE 24
-#define BATON_SESSION_OFF_TRANSACTIONS 40
 
 /* flags of a session slot */
 #define BATON_SESSION_UNNAMED 1 /* the unnamed statement in its context is
@@ -438,8 +401,6 @@ enum BatonCause
  * the backend that owns the session, allotted and zeroed by the dispatcher.
  * The same four numbers that CachedPlanSource keeps (plancache.h).
  */
-#define BATON_COUNTER_SLOT_SIZE 32
-
 typedef struct BatonStatementCounter
 {
 	double		generic_cost;	/* -1 if not known yet */

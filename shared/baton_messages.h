@@ -18,31 +18,28 @@
  * Messages on the control socket (AF_UNIX, SOCK_SEQPACKET, path
  * "pg_stat_tmp/pg_baton.ctl" in the data directory), on the launcher's channel, and on
  * the pools' ready queues.  One frame a packet, at most BATON_FRAME_MAX bytes.
- * Frame = BatonFrame, then `length` bytes.  Strings within a payload are
- * u32 length + bytes; there is no alignment inside payloads.
+ * Frame = BatonFrameHeader, then `length` bytes, without alignment.  A payload
+ * that is not described at its number has the fields of a list NAME_FIELDS below.
  * ---------------------------------------------------------------------
  */
 #define BATON_SESSION_THREADS_MAX 8
 
 #define BATON_FRAME_MAX 65536
-#define BATON_FRAME_HEADER_SIZE 16
 
-typedef struct BatonFrame
+typedef struct BatonFrameHeader
 {
-	uint16_t	type;			/* BATON_MSG_* */
+	uint16_t	kind;			/* BATON_MSG_* */
 	uint16_t	flags;			/* BATON_FRAME_* */
 	uint32_t	length;			/* bytes of payload in this frame */
 	uint64_t	session;		/* session id the message is about, or 0 */
-} BatonFrame;
+} BatonFrameHeader;
 
 #define BATON_FRAME_MORE 1		/* the payload goes on in the next frame of
-								 * the same type and session */
+								 * the same kind and session */
 
 /* anyone -> dispatcher, first message on a control connection */
-#define BATON_MSG_HELLO_BACKEND 1	/* u32 layout_version, u32 slot, u64
-									 * attach_token, u32 pid, u32 role_oid,
-									 * u32 database_oid: for whom it was
-									 * opened, and where */
+#define BATON_MSG_HELLO_BACKEND 1	/* u32 layout_version, then
+									 * HELLO_BACKEND_FIELDS */
 #define BATON_MSG_HELLO_LAUNCHER 2	/* u32 layout_version, u64 secret, u32 pid */
 #define BATON_MSG_HELLO_QUERY 3 /* u32 layout_version, u64 secret, u32 what
 								 * (BATON_QUERY_*), then see there */
@@ -52,8 +49,7 @@ typedef struct BatonFrame
 									 * stays open as long as the backend */
 
 /* dispatcher -> backend */
-#define BATON_MSG_WELCOME 10	/* u32 layout_version, u32 client_fd_number,
-								 * u64 arena size; descriptors: ready queue
+#define BATON_MSG_WELCOME 10	/* WELCOME_FIELDS; descriptors: ready queue
 								 * (read end), arena, and the epolls of
 								 * sessions (BATON_SESSION_THREADS_MAX at
 								 * most): a session's is that of its index,
@@ -68,21 +64,9 @@ typedef struct BatonFrame
 #define BATON_MSG_EVICT 16		/* session: end it if it is idle and
 								 * dedicated; there are too many such */
 
-#define BATON_MSG_CLIENT 17		/* descriptor: the client's socket.  u32
-								 * BATON_TICKET_*, u16 family, u16 port, u32
-								 * scope, u8[16] address, u16 local port,
-								 * u8[16] local address, u8 secure (1: by TLS,
-								 * whose other end a relay has), u8
-								 * has_certificate (1: it was checked), string
-								 * common_name, string distinguished_name, u32
-								 * length and the server's certificate that
-								 * the client was shown (DER; empty: none),
-								 * u32 bits, string version, string cipher,
-								 * string client_dn, string client_serial,
-								 * string issuer_dn: as BatonTls has them */
-#define BATON_MSG_NATIVE_ANSWER 18	/* string: why there may be no such
-									 * session (53300), "" if it is welcome;
-									 * string: detail */
+#define BATON_MSG_CLIENT 17		/* CLIENT_FIELDS; descriptor: the client's
+								 * socket */
+#define BATON_MSG_NATIVE_ANSWER 18	/* NATIVE_ANSWER_FIELDS */
 
 #define BATON_MSG_END_IDLE 19	/* session: end it if it has been idle in its
 								 * transaction since then, i64 state_since_us
@@ -122,14 +106,10 @@ typedef struct BatonFrame
 								 * more may be assigned */
 
 #define BATON_MSG_AUTHENTICATED 27	/* BATON_TICKET_LOGIN: the server has let
-									 * the client in.  u8 gss (1: by GSSAPI),
-									 * string its principal, u8 whether it had
-									 * to prove anything, string how (from 16
-									 * on), string as whom */
+									 * the client in.  AUTHENTICATED_FIELDS */
 
 #define BATON_MSG_NATIVE_IN 28	/* BATON_TICKET_NATIVE, _GSS: the server has
-								 * let the client in.  u32 role_oid, u8
-								 * superuser */
+								 * let the client in.  NATIVE_IN_FIELDS */
 #define BATON_MSG_STARTUP 29	/* BATON_TICKET_GSS: the client's startup
 								 * packet, or cancel request, as it was within
 								 * the encryption, without its length */
@@ -157,7 +137,7 @@ typedef struct BatonFrame
 /* launcher -> dispatcher */
 #define BATON_MSG_PARAMETERS 30 /* u32 count, then pairs of strings: the whole
 								 * configuration, at start and at each reload */
-#define BATON_MSG_LOGIN_ANSWER 31	/* see login.c and link/wire.rs */
+#define BATON_MSG_LOGIN_ANSWER 31	/* LOGIN_ANSWER_FIELDS */
 #define BATON_MSG_SHUTDOWN 32	/* u32: the server is stopping */
 #define BATON_MSG_POOL_SETTINGS 33	/* u32 role, u32 database, then for each
 									 * of pool_settings.inc: i32 value (kB of
@@ -183,42 +163,121 @@ typedef struct BatonFrame
 #define BATON_MODE_NATIVE 2
 
 /* dispatcher -> launcher */
-#define BATON_MSG_LOGIN_QUESTION 40
+#define BATON_MSG_LOGIN_QUESTION 40 /* LOGIN_QUESTION_FIELDS */
 #define BATON_MSG_POOL_QUESTION 41	/* u32 role, u32 database; answered by
 									 * POOL_SETTINGS */
 
-/*
- * LOGIN_QUESTION: u32 request, u8 connection (0 local, 1 host), u8 address
- *	family (as peer_family, low byte), u8[16] address, u16 port, string user,
- *	string database, string os_user ("" if not known; the peer's user name on
- *	a Unix socket), u8 secure (1: by TLS), u8 has_ca (1: its certificate would
- *	have been checked), u8 has_certificate (1: it was), string common_name,
- *	string distinguished_name (RFC 2253)
- * LOGIN_ANSWER: u32 request, u32 method (BATON_AUTH_*), string method_name,
- *	string verifier (rolpassword; "" if there is none), u8 password_expired,
- *	u32 role_oid, u32 database_oid, u8 superuser, i32 role_limit,
- *	i32 database_limit (-1: none), i32 role_backends (the server's own count
- *	of connections of that role that are no pool backends), i32
- *	database_backends, string refusal_sqlstate ("" if welcome), string
- *	refusal_message, string refusal_detail, string refusal_hint,
- *	u8 refuse_before_authentication (1: send the refusal at once, as for
- *	reject and no matching line; 0: only after the client has proved itself;
- *	2: then, in place of AuthenticationOk; 3: as 1, unless a backend
- *	authenticates it, which refuses it itself),
- *	string peer_role_match ("" or "1": for peer, whether os_user may log in),
- *	i64 good_until (TimestampTz: up to then the same question gets the same
- *	answer, request and counts of connections apart, unless login_generation
- *	is raised; 0: never again),
- *	u8 ask_backend (1: whether the role may connect to the database only a
- *	backend there can say, which greets the session itself then; 2: one has to
- *	greet it, for there are login triggers), u8 native (BATON_NATIVE_*),
- *	i32 pool_max_sessions of its role and database (-1: none), u8 is_apart (1:
- *	backends that serve this role can serve no other), u8 concerns
- *	(which login changes concern the answer beside those of its hashes, or-ed:
- *	1: of any role, 2: of any database, 4: of memberships), u32 role_hash (the
- *	AUTHNAME hash of the user's name, whether there is such a role or not),
- *	u32 database_hash (the DATABASEOID hash)
+/* ---------------------------------------------------------------------
+ * Payloads of several fields, in their order.  C makes a structure of each, and
+ * what reads and writes it (dispatcher_link.h); build.rs does the same in Rust.
+ * Types: u8, u16, u32, u64, i32, i64; bool: u8, 0 or 1; address: u8[16], as in the
+ * memories; string: u32 length, then so many bytes, none of them zero; bytes: the
+ * same of any bytes.
+ * ---------------------------------------------------------------------
  */
+
+/* for whom it was opened, and where */
+#define BATON_HELLO_BACKEND_FIELDS(field) \
+	field(u32, slot) \
+	field(u64, attach_token) \
+	field(u32, pid) \
+	field(u32, role_oid) \
+	field(u32, database_oid)
+
+#define BATON_WELCOME_FIELDS(field) \
+	field(u32, layout_version) \
+	field(u32, client_fd_number) \
+	field(u64, arena_size)
+
+#define BATON_CLIENT_FIELDS(field) \
+	field(u32, kind)					/* BATON_TICKET_* */ \
+	field(u16, family) \
+	field(u16, port) \
+	field(u32, scope) \
+	field(address, peer_address) \
+	field(u16, local_port) \
+	field(address, local_address) \
+	field(bool, is_relayed)				/* by TLS: a relay has the other end */ \
+	field(bool, has_certificate)		/* one that was checked */ \
+	field(string, common_name) \
+	field(string, distinguished_name)	/* RFC 2253 */ \
+	field(bytes, server_certificate)	/* that the client was shown: DER, or nothing */ \
+	field(u32, bits)					/* from here on: as BatonTls has them */ \
+	field(string, version) \
+	field(string, cipher) \
+	field(string, client_dn) \
+	field(string, client_serial) \
+	field(string, issuer_dn)
+
+#define BATON_NATIVE_ANSWER_FIELDS(field) \
+	field(string, why)					/* there may be no such session (53300); "": welcome */ \
+	field(string, detail)
+
+#define BATON_AUTHENTICATED_FIELDS(field) \
+	field(bool, by_gss) \
+	field(string, principal)			/* of GSSAPI */ \
+	field(bool, had_to_prove) \
+	field(string, method)				/* from 16 on */ \
+	field(string, identity)				/* as whom */
+
+#define BATON_NATIVE_IN_FIELDS(field) \
+	field(u32, role_oid) \
+	field(bool, superuser)
+
+#define BATON_LOGIN_QUESTION_FIELDS(field) \
+	field(u32, request) \
+	field(bool, is_host)				/* not a Unix socket */ \
+	field(u8, family)					/* as peer_family, low byte */ \
+	field(address, peer_address) \
+	field(u16, port) \
+	field(string, user) \
+	field(string, database) \
+	field(string, os_user)				/* the peer's, on a Unix socket; "": not known */ \
+	field(bool, is_secure)				/* by TLS */ \
+	field(bool, has_ca)					/* its certificate would have been checked */ \
+	field(bool, has_certificate)		/* it was checked */ \
+	field(string, common_name) \
+	field(string, distinguished_name)	/* RFC 2253 */
+
+/*
+ * refuse_*: when the refusal is sent, if there is one; else when the client has
+ * proved itself.
+ *
+ * good_until (TimestampTz): up to then the same question gets the same answer,
+ * request and counts of connections apart, unless login_generation is raised.
+ */
+#define BATON_LOGIN_ANSWER_FIELDS(field) \
+	field(u32, request) \
+	field(u32, method)					/* BATON_AUTH_* */ \
+	field(string, method_name) \
+	field(string, verifier)				/* rolpassword; "": none */ \
+	field(bool, password_expired) \
+	field(u32, role) \
+	field(u32, database) \
+	field(bool, superuser) \
+	field(i32, role_limit)				/* -1: none */ \
+	field(i32, database_limit) \
+	field(i32, role_backends)			/* that are no pool backends, as the server counts */ \
+	field(i32, database_backends) \
+	field(string, refusal_sqlstate)		/* "": welcome */ \
+	field(string, refusal_message) \
+	field(string, refusal_detail) \
+	field(string, refusal_hint) \
+	field(bool, refuse_first)			/* at once, as for reject and no matching line */ \
+	field(bool, refuse_method)			/* so, unless a backend authenticates it, and refuses it */ \
+	field(bool, refuse_proof)			/* in place of AuthenticationOk */ \
+	field(bool, peer_match)				/* for peer: os_user may log in as user */ \
+	field(i64, good_until)				/* 0: not to be kept */ \
+	field(bool, ask_backend)			/* a backend must greet: it alone can read who may connect */ \
+	field(bool, fires_triggers)			/* a backend must greet, for login triggers */ \
+	field(u8, native)					/* BATON_NATIVE_* */ \
+	field(i32, max_sessions)			/* pg_baton.pool_max_sessions; -1: none */ \
+	field(bool, is_apart)				/* its backends serve no other role */ \
+	field(u8, concerns)					/* BATON_CONCERNS_*: changes, beside those of the hashes */ \
+	field(u32, role_hash)				/* AUTHNAME's of the user's name, if there is no such role, too */ \
+	field(u32, database_hash)			/* DATABASEOID's */
+
+/* which login changes concern the answer: of any role, any database, of memberships */
 #define BATON_CONCERNS_ANY_ROLE 1
 #define BATON_CONCERNS_ANY_DATABASE 2
 #define BATON_CONCERNS_MEMBERSHIPS 4

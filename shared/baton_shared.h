@@ -18,14 +18,14 @@
  * and the session contexts at rest.
  *
  * Everything here is plain fixed-width fields in native byte order: both ends
- * are on one machine.  Each structure's size and offsets are named by a
- * #define, and both languages assert their own structure against it when they
- * are built (extension: dispatcher_link.c; dispatcher: layout.rs, which reads these
- * very files through build.rs).  Any change raises BATON_LAYOUT_VERSION, which
- * is compared whenever two processes meet.
+ * are on one machine.  C includes these files; dispatcher/build.rs makes Rust of
+ * them (and says what it understands: integers, structures without padding);
+ * the tests' harness reads them, too.  Lists with texts are .inc files, which
+ * both languages are made from.
  *
- * build.rs understands lines of the form "#define BATON_NAME <integer>" only.
- * Lists with texts are .inc files, which both languages are made from.
+ * BATON_LAYOUT_VERSION is a hash of all of it but comments, computed by
+ * layout-version in this folder for all three, and compared whenever two
+ * processes meet.
  *
  * Portions Copyright (c) 2026, the pg_baton developers
  *
@@ -37,7 +37,9 @@
 #include <stdint.h>
 
 #define BATON_MAGIC 0x3130304E4F544142
-#define BATON_LAYOUT_VERSION 48
+#ifndef BATON_LAYOUT_VERSION
+#error "BATON_LAYOUT_VERSION is to be what shared/layout-version prints"
+#endif
 
 #include "baton_control_memory.h"
 #include "baton_arena_memory.h"

@@ -9,7 +9,7 @@ pub fn run(data: &[u8]) {
         return;
     };
     let again = Writer::new(frame.kind, frame.session)
-        .bytes(frame.payload)
+        .raw(frame.payload)
         .finish();
     // Its flags apart: it is as long as it says.
     assert_eq!(again[4..], data[4..]);
@@ -39,7 +39,7 @@ pub fn run(data: &[u8]) {
                 }
                 Err(_) => true,
             },
-            _ => fields.bytes(usize::from(kind)).is_err(),
+            _ => fields.raw(usize::from(kind)).is_err(),
         };
         assert!(fields.0.len() <= before);
         if failed {
@@ -62,7 +62,7 @@ fn backend_says(frame: &Frame<'_>) {
             counters,
             value,
         } => {
-            let again = (again.u16(kind).u16(key.len() as u16).bytes(key))
+            let again = (again.u16(kind).u16(key.len() as u16).raw(key))
                 .u32(u32::from(counters.is_some()))
                 .u64(aux as u64);
             let again = match counters {
@@ -73,9 +73,9 @@ fn backend_says(frame: &Frame<'_>) {
                 .fold(again, Writer::u64),
                 None => again,
             };
-            again.bytes(value)
+            again.raw(value)
         }
-        BackendSays::Delete { kind, key } => again.u16(kind).u16(key.len() as u16).bytes(key),
+        BackendSays::Delete { kind, key } => again.u16(kind).u16(key.len() as u16).raw(key),
         BackendSays::Release => again,
         BackendSays::Greeted {
             lasts,
@@ -86,7 +86,7 @@ fn backend_says(frame: &Frame<'_>) {
             are_messages(notices);
             assert_eq!(strings_of(reported), reported);
             let again = again.u32(lasts).u64(start_settings);
-            again.string(notices).bytes(reported)
+            again.string(notices).raw(reported)
         }
         BackendSays::Retiring { cause, why } => again.u32(cause).string(why),
         // Of several numbers the same is made.

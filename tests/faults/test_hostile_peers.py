@@ -451,6 +451,15 @@ def test_a_stranger_at_the_control_socket_is_turned_away(make_cluster):
     world.assert_unharmed()
 
 
+def test_a_process_of_another_layout_is_told_both_versions(cluster_with):
+    cluster, other, ours = cluster_with(), 1, constant("BATON_LAYOUT_VERSION")
+    with Peer(cluster) as stranger:
+        stranger.send(frame("HELLO_BACKEND", 0, word(other) + struct.pack("=IQIII", 1, 1, 1, 10, 5)))
+        kind, _, payload = stranger.receive()
+        assert kind == constant("BATON_MSG_REFUSED")
+        assert payload == string(f"layout version {other:#x} is not {ours:#x}".encode())
+
+
 def test_who_does_not_say_what_he_is_is_not_waited_for(make_cluster):
     """More of them than there is room for keep nobody from coming, and one by
     himself is sent away."""

@@ -4,6 +4,7 @@ does not crash, and serves on."""
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import itertools
 import os
 import signal
@@ -12,7 +13,7 @@ from typing import Iterator
 import pytest
 
 from harness.arena_memory import ArenaMemory
-from harness.control_memory import ControlMemory, constant
+from harness.control_memory import ControlMemory, constant, structure
 from harness.debugger import needs_gdb, stopped_at
 from harness.health import assert_healthy, stop, wait_until
 from harness.plain import while_the_dispatcher_is_away
@@ -150,7 +151,7 @@ def test_nothing_that_it_says_of_a_session_crashes_the_server(make_cluster):
             for value in NUMBERS:
                 yield f"{field} {value}", [liar.number("BatonSessionRecord", place, field, value)]
         # as many as there is room for from where they are: none is where it seems to be
-        for items in (1000, (liar.arena.size - 2**20) // constant("BATON_ITEM_SIZE")):
+        for items in (1000, (liar.arena.size - 2**20) // ctypes.sizeof(structure("BatonItem"))):
             many = liar.number("BatonSessionRecord", place, "item_count", items)
             yield f"{items} items", [many]
             for field in ("items", "first_statement", "statement_count"):
@@ -166,7 +167,7 @@ def test_nothing_that_it_says_of_the_whole_memory_crashes_the_server(make_cluste
     def lies(session: int):
         for field in ("magic", "session_slots", "total_size", "session_offset", "heap_offset", "heap_used", "heap_limit"):
             for value in (*NUMBERS, 2**40, 2**63, 2**64 - 4096):
-                yield f"{field} {value}", [liar.number("BatonArena", 0, field, value)]
+                yield f"{field} {value}", [liar.number("BatonArenaHeader", 0, field, value)]
 
     liar.assert_all_harm_nobody(lies)
 
@@ -193,7 +194,7 @@ def test_nothing_that_it_gives_as_a_context_crashes_the_server(make_cluster):
             for field in ("key_length", "value_length"):
                 for value in (0, 3, getattr(header, field) - 1, getattr(header, field) + 1, *NUMBERS[3:]):
                     yield lie(f"{field} {value}", liar.number("BatonEntry", entry, field, value))
-            begin = entry + constant("BATON_ENTRY_HEADER_SIZE")
+            begin = entry + ctypes.sizeof(structure("BatonEntry"))
             length = header.key_length + header.value_length
             for byte in range(0, min(length, 120), 23):
                 yield lie(f"byte {byte}", (begin + byte, b"\xff"))

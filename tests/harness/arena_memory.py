@@ -23,7 +23,7 @@ class ArenaMemory:
         begin, end = re.search(r"^(\w+)-(\w+) rw-s .*pg_baton arena", maps, re.MULTILINE).groups()
         self._begin, self.size = int(begin, 16), int(end, 16) - int(begin, 16)
         self._file = os.open(f"/proc/{self.pid}/mem", os.O_RDWR)
-        self.header = self.read_structure("BatonArena", 0)
+        self.header = self.read_structure("BatonArenaHeader", 0)
         assert self.header.magic == constant("BATON_MAGIC")
 
     def close(self) -> None:
@@ -42,13 +42,13 @@ class ArenaMemory:
 
     def place_of(self, session: int) -> int:
         """Where a session's record is."""
-        return self.header.session_offset + (session & 0xFFFFFFFF) * constant("BATON_RECORD_SIZE")
+        return self.header.session_offset + (session & 0xFFFFFFFF) * ctypes.sizeof(structure("BatonSessionRecord"))
 
     def items(self, session: int) -> Iterator[int]:
         """Where a session's items are."""
         record = self.read_structure("BatonSessionRecord", self.place_of(session))
         for number in range(record.item_count):
-            yield record.items * 8 + number * constant("BATON_ITEM_SIZE")
+            yield record.items * 8 + number * ctypes.sizeof(structure("BatonItem"))
 
     def field(self, name: str, offset: int, field: str) -> tuple[int, int]:
         """Where a field of a structure that lies there is, and its size."""

@@ -11,6 +11,7 @@ import functools
 import mmap
 import os
 import re
+import subprocess
 
 from .cluster import Cluster
 from .stage import REPOSITORY
@@ -32,8 +33,11 @@ def _header() -> str:
     return re.sub(r"/\*.*?\*/", "", text, flags=re.DOTALL)
 
 
+@functools.cache
 def constant(name: str) -> int:
     """The value of one #define."""
+    if name == "BATON_LAYOUT_VERSION":
+        return int(subprocess.check_output([REPOSITORY / "shared" / "layout-version"]), 16)
     found = re.search(rf"^#define {name} (\w+)\s*$", _header(), re.MULTILINE)
     assert found, f"shared/ does not define {name}"
     return int(found.group(1), 0)
@@ -68,40 +72,35 @@ class ControlMemory:
         file = os.open(path, os.O_RDWR)
         self._memory = mmap.mmap(file, 0)
         os.close(file)
-        self.header = structure("BatonControl").from_buffer(self._memory)
+        self.header = structure("BatonControlHeader").from_buffer(self._memory)
         assert self.header.magic == constant("BATON_MAGIC")
         assert self.header.layout_version == constant("BATON_LAYOUT_VERSION")
         assert self.header.total_size == len(self._memory)
 
     def backend_slot(self, number: int) -> ctypes.Structure:
         kind = structure("BatonBackendSlot")
-        assert ctypes.sizeof(kind) == constant("BATON_BACKEND_SLOT_SIZE")
         assert number < self.header.backend_slots
         return kind.from_buffer(self._memory, self.header.backend_offset + number * ctypes.sizeof(kind))
 
     def pool_slot(self, number: int) -> ctypes.Structure:
         kind = structure("BatonPoolSlot")
-        assert ctypes.sizeof(kind) == constant("BATON_POOL_SLOT_SIZE")
         assert number < self.header.pool_slots
         return kind.from_buffer(self._memory, self.header.pool_offset + number * ctypes.sizeof(kind))
 
     def tenant_slot(self, number: int) -> ctypes.Structure:
         kind = structure("BatonTenantSlot")
-        assert ctypes.sizeof(kind) == constant("BATON_TENANT_SLOT_SIZE")
         assert number < self.header.pool_slots
         return kind.from_buffer(self._memory, self.header.tenant_offset + number * ctypes.sizeof(kind))
 
     def session_slot(self, session: int) -> ctypes.Structure:
         """By the session's id, or its slot's number."""
         kind = structure("BatonSessionSlot")
-        assert ctypes.sizeof(kind) == constant("BATON_SESSION_SLOT_SIZE")
         number = session & 0xFFFFFFFF
         assert number < self.header.session_slots
         return kind.from_buffer(self._memory, self.header.session_offset + number * ctypes.sizeof(kind))
 
     def identity(self, session: int) -> ctypes.Structure:
         kind = structure("BatonIdentity")
-        assert ctypes.sizeof(kind) == constant("BATON_IDENTITY_SIZE")
         number = session & 0xFFFFFFFF
         assert number < self.header.session_slots
         return kind.from_buffer(self._memory, self.header.identity_offset + number * ctypes.sizeof(kind))

@@ -19,6 +19,16 @@ def names() -> set[str]:
     return set(re.findall(r"^#define BATON_MSG_(\w+) \d", text, re.MULTILINE))
 
 
+SIZES = {"bool": 1, "u8": 1, "u16": 2, "u32": 4, "i32": 4, "u64": 8, "i64": 8, "address": 16, "string": 4, "bytes": 4}
+
+
+def nothing(name: str) -> bytes:
+    """A payload by its list of fields, each of them zero or empty."""
+    text = (REPOSITORY / "shared" / "baton_messages.h").read_text()
+    (fields,) = re.findall(rf"^#define BATON_{name}_FIELDS\(field\)((?:.*\\\n)+.*)$", text, re.MULTILINE)
+    return bytes(sum(SIZES[kind] for kind in re.findall(r"field\((\w+), \w+\)", fields)))
+
+
 def client(
     kind: int = 0,
     family: int = 1,
@@ -67,7 +77,7 @@ PAYLOADS = {
     "EVICT": b"",
     "END_IDLE": struct.pack("=q", 1),
     "CLIENT": client(),
-    "NATIVE_ANSWER": string(b"") * 2,
+    "NATIVE_ANSWER": nothing("NATIVE_ANSWER"),
     "PUT": put(constant("BATON_KIND_PARAMETER"), b"my.own", b"forged"),
     "DELETE": struct.pack("=HH", constant("BATON_KIND_PARAMETER"), 6) + b"my.own",
     "RELEASE": b"",
@@ -75,12 +85,12 @@ PAYLOADS = {
     "END": word(constant("BATON_END_ERROR")),
     "DEDICATED": word(1),
     "RETIRING": retiring(),
-    "AUTHENTICATED": b"\0" + string(b"") + b"\0" + 2 * string(b""),
+    "AUTHENTICATED": nothing("AUTHENTICATED"),
     "NATIVE_IN": struct.pack("=IB", 10, 1),
     "STARTUP": struct.pack("!I", 196608) + b"user\0postgres\0\0",
     "AWAITS_CLIENT": b"\1",
     "PARAMETERS": word(0),
-    "LOGIN_ANSWER": bytes(64),
+    "LOGIN_ANSWER": nothing("LOGIN_ANSWER"),
     "PASSPHRASE": b"open sesame",
     "SHUTDOWN": word(1),
     "POOL_SETTINGS": bytes(36),

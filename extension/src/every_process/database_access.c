@@ -568,9 +568,9 @@ ask(int fd, Oid database, bool forced, bool check_rights)
 
 		if (baton_answer_next(fd, ANSWER_TIMEOUT_MS, &incoming) != BATON_RECEIVED_FRAME)
 			return -1;
-		if (incoming.frame.type == BATON_MSG_DONE)
+		if (incoming.frame.kind == BATON_MSG_DONE)
 			return sessions;
-		if (incoming.frame.type != BATON_MSG_ROW)
+		if (incoming.frame.kind != BATON_MSG_ROW)
 			return -1;
 		in.at = incoming.payload;
 		in.end = incoming.payload + incoming.frame.length;

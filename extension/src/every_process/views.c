@@ -191,7 +191,7 @@ put_row(ReturnSetInfo *result, const BatonIncoming *incoming, Datum *values, boo
 
 	for (int i = 0; i < columns->natts; i++)
 	{
-		char	   *column = baton_wire_read_string(&in);
+		char	   *column = baton_wire_read_nullable(&in);
 
 		nulls[i] = column == NULL;
 		values[i] = nulls[i] || in.bad ? (Datum) 0 :
@@ -232,9 +232,9 @@ answer(FunctionCallInfo fcinfo, uint32 what)
 			BatonIncoming incoming;
 
 			next_frame(fd, &incoming);
-			if (incoming.frame.type == BATON_MSG_DONE)
+			if (incoming.frame.kind == BATON_MSG_DONE)
 				break;
-			if (incoming.frame.type != BATON_MSG_ROW)
+			if (incoming.frame.kind != BATON_MSG_ROW)
 				not_available("Its answer is not understood.");
 			old_context = MemoryContextSwitchTo(row_context);
 			put_row(result, &incoming, values, nulls);

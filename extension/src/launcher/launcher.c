@@ -241,7 +241,7 @@ handle_frame(const BatonIncoming *incoming)
 		MemoryContextSwitchTo(old_context);
 	}
 	resetStringInfo(&answer);
-	switch (incoming->frame.type)
+	switch (incoming->frame.kind)
 	{
 		case BATON_MSG_LOGIN_QUESTION:
 			if (!baton_login_answer(incoming->payload, incoming->frame.length, &answer))
@@ -267,7 +267,7 @@ handle_frame(const BatonIncoming *incoming)
 		default:
 			ereport(LOG,
 					(errmsg("pg_baton's dispatcher sent a message of unknown type %u",
-							incoming->frame.type)));
+							incoming->frame.kind)));
 			return false;
 	}
 }

@@ -46,7 +46,7 @@ static BatonSessionRecord asked_for;
 BATON_STOP_POINT const char *
 baton_arena_map(int fd, uint64 size)
 {
-	BatonArena	header;
+	BatonArenaHeader header;
 	struct stat status;
 	void	   *address;
 	int			seals;
@@ -70,7 +70,7 @@ baton_arena_map(int fd, uint64 size)
 		header.layout_version != BATON_LAYOUT_VERSION ||
 		header.total_size > size ||
 		header.session_offset > size ||
-		(uint64) header.session_slots * BATON_RECORD_SIZE > size - header.session_offset)
+		(uint64) header.session_slots * sizeof(BatonSessionRecord) > size - header.session_offset)
 	{
 		munmap(address, size);
 		return "the dispatcher's session memory is of another version";
@@ -94,7 +94,7 @@ baton_record_if_sound(uint64 session)
 
 	if (index >= records)
 		return NULL;
-	memcpy(&record, arena + records_offset + (Size) index * BATON_RECORD_SIZE,
+	memcpy(&record, arena + records_offset + (Size) index * sizeof(BatonSessionRecord),
 		   sizeof(record));
 	pg_compiler_barrier();		/* nor does the compiler read it again */
 	if (record.id != session || baton_sound_timestamp(record.login_time_us) == 0 ||
@@ -138,25 +138,25 @@ baton_record_items(const BatonSessionRecord *record)
 	if (record->item_count == 0)
 		return NULL;
 	return (const BatonItem *) heap_piece(record->items,
-										  (uint64) record->item_count * BATON_ITEM_SIZE);
+										  (uint64) record->item_count * sizeof(BatonItem));
 }
 
 const BatonStored *
 baton_entry(BatonStored *stored, uint32 heap_offset)
 {
-	const char *piece = heap_piece(heap_offset, BATON_ENTRY_HEADER_SIZE);
+	const char *piece = heap_piece(heap_offset, sizeof(BatonEntry));
 	BatonEntry	header;
 
 	memcpy(&header, piece, sizeof(header));
 	pg_compiler_barrier();		/* nor does the compiler read it again */
-	(void) heap_piece(heap_offset, (uint64) BATON_ENTRY_HEADER_SIZE +
+	(void) heap_piece(heap_offset, (uint64) sizeof(BatonEntry) +
 					  header.key_length + (uint64) header.value_length);
 
 	stored->serial = header.serial;
 	stored->kind = header.kind;
 	stored->key_length = header.key_length;
 	stored->value_length = header.value_length;
-	stored->key = piece + BATON_ENTRY_HEADER_SIZE;
+	stored->key = piece + sizeof(BatonEntry);
 	stored->value = stored->key + header.key_length;
 	return stored;
 }
@@ -188,8 +188,8 @@ baton_entry_is_shared(uint32 heap_offset)
 bool
 baton_arena_has_room(uint32 account, Size bytes)
 {
-	const BatonArena *header = (const BatonArena *) arena;
-	const uint64 *accounts = (const uint64 *) (arena + BATON_ARENA_OFF_ACCOUNTS);
+	const BatonArenaHeader *header = (const BatonArenaHeader *) arena;
+	const uint64 *accounts = (const uint64 *) (arena + BATON_ARENA_ACCOUNTS_OFFSET);
 	uint64		used = header->heap_used;
 	uint64		limit = header->heap_limit;
 	uint64		left = used < limit ? limit - used : 0;
@@ -205,7 +205,7 @@ baton_arena_has_room(uint32 account, Size bytes)
 bool
 baton_arena_has_room_to_shrink(Size bytes)
 {
-	const BatonArena *header = (const BatonArena *) arena;
+	const BatonArenaHeader *header = (const BatonArenaHeader *) arena;
 	uint64		used = header->heap_used;
 	uint64		limit = header->heap_limit;
 	uint64		all = header->total_size - header->heap_offset;

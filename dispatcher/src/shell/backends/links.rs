@@ -482,7 +482,7 @@ impl Queues {
     pub fn take_back(&self, number: u32) -> Option<SessionId> {
         let queue = self.get(number)?;
         let queued = &self.control.pools[number as usize].queued;
-        let mut packet = [0; FRAME_HEADER_SIZE as usize];
+        let mut packet = [0; wire::HEADER];
         let read = queue.read.as_raw_fd();
         loop {
             let (length, descriptor) = socket::receive_with_descriptor(read, &mut packet).ok()?;

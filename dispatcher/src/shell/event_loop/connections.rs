@@ -7,7 +7,7 @@ use crate::shell::events::{work, Source};
 use crate::shell::link::connections::{
     is_last_word, Offence, Peer, Received, Then, PACKETS_A_ROUND,
 };
-use crate::shell::link::layout::shared::*;
+use crate::shell::link::layout::shared::{self, *};
 use crate::shell::link::memory::context::Contexts;
 use crate::shell::link::wire::{Frame, Malformed, Reader, Row, Writer};
 use crate::shell::login::answers;
@@ -178,20 +178,18 @@ impl Dispatcher {
             Peer::Launcher => Ok(self.launcher_frame(frame)?),
             Peer::Authenticator(login, serial) if frame.kind == MSG_AUTHENTICATED => {
                 let mut reader = Reader(frame.payload);
-                let by_gss = reader.u8()? != 0;
-                let principal = reader.string()?.to_vec();
-                let had_to_prove = reader.u8()? != 0;
-                let authenticated = Authenticated {
-                    method: reader.string()?.to_vec(),
-                    identity: reader.string()?.to_vec(),
-                };
+                let said = shared::Authenticated::read(&mut reader)?;
                 reader.end()?;
+                let authenticated = Authenticated {
+                    method: said.method.to_vec(),
+                    identity: said.identity.to_vec(),
+                };
                 self.connections.set_peer(number, Peer::Query);
                 (self.logins).authenticated_by_server(
                     login,
                     serial,
-                    by_gss.then_some(principal),
-                    had_to_prove.then_some(authenticated),
+                    said.by_gss.then(|| said.principal.to_vec()),
+                    said.had_to_prove.then_some(authenticated),
                 );
                 self.logins_want();
                 Ok(())
@@ -253,7 +251,7 @@ impl Dispatcher {
         let mut reader = Reader(frame.payload);
         let version = reader.u32()?;
         if version != LAYOUT_VERSION {
-            let why = format!("layout version {version} is not {LAYOUT_VERSION}");
+            let why = format!("layout version {version:#x} is not {LAYOUT_VERSION:#x}");
             self.connections.refuse(number, &why);
             return Ok(());
         }
@@ -300,24 +298,23 @@ impl Dispatcher {
     }
 
     fn hello_backend(&mut self, number: u32, mut reader: Reader<'_>) -> Result<(), Malformed> {
-        let (slot, secret, pid) = (reader.u32()?, reader.u64()?, reader.u32()?);
-        let identity = Identity {
-            role_oid: reader.u32()?,
-            database_oid: reader.u32()?,
-        };
+        let said = HelloBackend::read(&mut reader)?;
         reader.end()?;
         let Some(socket) = self.connections.socket(number) else {
             return Ok(());
         };
         let hello = Hello {
-            slot,
-            secret,
-            pid,
-            identity,
+            slot: said.slot,
+            secret: said.attach_token,
+            pid: said.pid,
+            identity: Identity {
+                role_oid: said.role_oid,
+                database_oid: said.database_oid,
+            },
         };
-        let is_process = self.connections.is_process(number, pid);
+        let is_process = self.connections.is_process(number, said.pid);
         match (self.scheduler).hello_backend(&hello, number, socket, is_process) {
-            Ok(()) => self.connections.set_peer(number, Peer::Backend(slot)),
+            Ok(()) => self.connections.set_peer(number, Peer::Backend(said.slot)),
             Err(Refusal::Malformed(malformed)) => return Err(malformed),
             Err(Refusal::Told(why)) => self.connections.refuse(number, why),
             Err(Refusal::Unreachable) => self.connections.close(number),
@@ -368,8 +365,9 @@ impl Dispatcher {
     /// The server has let a native session in. What it is told if that is one session
     /// too many.
     fn native_is_in(&mut self, number: u32, mut reader: Reader<'_>) -> Result<(), Malformed> {
-        let (role, superuser) = (reader.u32()?, reader.u8()? != 0);
+        let said = NativeIn::read(&mut reader)?;
         reader.end()?;
+        let (role, superuser) = (said.role_oid, said.superuser);
         let address = self.natives.address(number);
         let room = address.map_or(Ok(()), |address| {
             self.has_room_for(&address, role, superuser)
@@ -385,8 +383,11 @@ impl Dispatcher {
         let why = room.err();
         let why = why.map(|why| (why.message, why.detail.unwrap_or_default()));
         let (message, detail) = why.unwrap_or_default();
-        let answer = Writer::new(MSG_NATIVE_ANSWER, 0);
-        let answer = answer.string(&message).string(&detail).finish();
+        let answer = NativeAnswer {
+            why: &message,
+            detail: &detail,
+        };
+        let answer = answer.write(Writer::new(MSG_NATIVE_ANSWER, 0)).finish();
         self.connections.send_all(number, vec![answer], Then::Wait);
         Ok(())
     }

@@ -4,6 +4,7 @@
 use super::layout::shared::*;
 use super::layout::LoginMarks;
 use crate::protocol::{messages, Report};
+use crate::shell::sys::memory::{bytes_of, value_of};
 use crate::shell::sys::socket::Address;
 use crate::shell::tls::{Facts, Names};
 use std::sync::atomic::AtomicBool;
@@ -17,8 +18,17 @@ use std::sync::Arc;
 // Free of I/O. Frames come from our own extension, yet every length is
 // checked: a backend gone wrong must not take the dispatcher with it.
 
+/// Bytes of a frame before its payload.
+pub const HEADER: usize = size_of::<FrameHeader>();
+
+/// Where it says how many follow.
+const LENGTH: std::ops::Range<usize> = {
+    let at = std::mem::offset_of!(FrameHeader, length);
+    at..at + 4
+};
+
 /// Most bytes of payload in one frame.
-pub const MAX_PAYLOAD: usize = (FRAME_MAX - FRAME_HEADER_SIZE) as usize;
+pub const MAX_PAYLOAD: usize = FRAME_MAX as usize - HEADER;
 
 /// A payload ended before what it should hold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -38,17 +48,15 @@ impl<'a> Frame<'a> {
     /// Takes a packet apart.
     pub fn parse(packet: &'a [u8]) -> Result<Frame<'a>, Malformed> {
         let mut reader = Reader(packet);
-        let kind = reader.u16()?;
-        let flags = reader.u16()?;
-        let length = reader.u32()?;
-        let session = reader.u64()?;
-        if length as usize != reader.0.len() || u32::from(flags) & !FRAME_MORE != 0 {
+        let header: FrameHeader = value_of(reader.raw(HEADER)?);
+        let flags = u32::from(header.flags);
+        if header.length as usize != reader.0.len() || flags & !FRAME_MORE != 0 {
             return Err(Malformed);
         }
         Ok(Frame {
-            kind: u32::from(kind),
-            more: u32::from(flags) & FRAME_MORE != 0,
-            session,
+            kind: u32::from(header.kind),
+            more: flags & FRAME_MORE != 0,
+            session: header.session,
             payload: reader.0,
         })
     }
@@ -58,7 +66,7 @@ impl<'a> Frame<'a> {
 pub struct Reader<'a>(pub &'a [u8]);
 
 impl<'a> Reader<'a> {
-    pub fn bytes(&mut self, length: usize) -> Result<&'a [u8], Malformed> {
+    pub fn raw(&mut self, length: usize) -> Result<&'a [u8], Malformed> {
         if self.0.len() < length {
             return Err(Malformed);
         }
@@ -68,7 +76,7 @@ impl<'a> Reader<'a> {
     }
 
     fn array<const N: usize>(&mut self) -> Result<[u8; N], Malformed> {
-        self.bytes(N)?.try_into().map_err(|_| Malformed)
+        self.raw(N)?.try_into().map_err(|_| Malformed)
     }
 
     pub fn u8(&mut self) -> Result<u8, Malformed> {
@@ -95,6 +103,14 @@ impl<'a> Reader<'a> {
         Ok(i64::from_ne_bytes(self.array()?))
     }
 
+    pub fn bool(&mut self) -> Result<bool, Malformed> {
+        Ok(self.u8()? != 0)
+    }
+
+    pub fn address(&mut self) -> Result<[u8; 16], Malformed> {
+        self.array()
+    }
+
     /// There is no more.
     pub fn end(&self) -> Result<(), Malformed> {
         match self.0.is_empty() {
@@ -104,9 +120,14 @@ impl<'a> Reader<'a> {
     }
 
     /// u32 length and bytes.
-    pub fn string(&mut self) -> Result<&'a [u8], Malformed> {
+    pub fn bytes(&mut self) -> Result<&'a [u8], Malformed> {
         let length = self.u32()?;
-        self.bytes(length as usize)
+        self.raw(length as usize)
+    }
+
+    /// The same; whether it has zero bytes is not looked at.
+    pub fn string(&mut self) -> Result<&'a [u8], Malformed> {
+        self.bytes()
     }
 }
 
@@ -116,9 +137,7 @@ pub struct Writer(Vec<u8>);
 impl Writer {
     pub fn new(kind: u32, session: u64) -> Writer {
         let mut bytes = Vec::with_capacity(64);
-        bytes.extend_from_slice(&(kind as u16).to_ne_bytes());
-        bytes.extend_from_slice(&[0; 6]);
-        bytes.extend_from_slice(&session.to_ne_bytes());
+        bytes.extend_from_slice(&bare(kind, session));
         Writer(bytes)
     }
 
@@ -142,13 +161,35 @@ impl Writer {
         self
     }
 
-    pub fn bytes(mut self, value: &[u8]) -> Writer {
+    pub fn i32(self, value: i32) -> Writer {
+        self.u32(value as u32)
+    }
+
+    pub fn i64(self, value: i64) -> Writer {
+        self.u64(value as u64)
+    }
+
+    pub fn bool(self, value: bool) -> Writer {
+        self.u8(u8::from(value))
+    }
+
+    pub fn address(self, value: [u8; 16]) -> Writer {
+        self.raw(&value)
+    }
+
+    pub fn raw(mut self, value: &[u8]) -> Writer {
         self.0.extend_from_slice(value);
         self
     }
 
+    /// u32 length and bytes.
+    pub fn bytes(self, value: &[u8]) -> Writer {
+        self.u32(value.len() as u32).raw(value)
+    }
+
+    /// The same, of no zero bytes.
     pub fn string(self, value: &[u8]) -> Writer {
-        self.u32(value.len() as u32).bytes(value)
+        self.bytes(value)
     }
 
     /// A string or, if None, NULL (rows of views only).
@@ -161,18 +202,22 @@ impl Writer {
 
     /// The frame. Callers keep payloads below [`MAX_PAYLOAD`].
     pub fn finish(mut self) -> Vec<u8> {
-        let length = self.0.len() - FRAME_HEADER_SIZE as usize;
+        let length = self.0.len() - HEADER;
         debug_assert!(length <= MAX_PAYLOAD);
-        self.0[4..8].copy_from_slice(&(length as u32).to_ne_bytes());
+        self.0[LENGTH].copy_from_slice(&(length as u32).to_ne_bytes());
         self.0
     }
 }
 
 /// A frame without payload, on the stack: for the hot path.
-pub fn bare(kind: u32, session: u64) -> [u8; FRAME_HEADER_SIZE as usize] {
-    let mut frame = [0; FRAME_HEADER_SIZE as usize];
-    frame[..2].copy_from_slice(&(kind as u16).to_ne_bytes());
-    frame[8..].copy_from_slice(&session.to_ne_bytes());
+pub fn bare(kind: u32, session: u64) -> [u8; HEADER] {
+    let header = FrameHeader {
+        kind: kind as u16,
+        session,
+        ..FrameHeader::default()
+    };
+    let mut frame = [0; HEADER];
+    frame.copy_from_slice(bytes_of(&header));
     frame
 }
 
@@ -245,10 +290,10 @@ impl Row {
     pub fn finish(self) -> Vec<u8> {
         let mut frame = self.writer.finish();
         // The number of columns comes first in the payload.
-        let at = FRAME_HEADER_SIZE as usize;
+        let at = HEADER;
         frame.splice(at..at, self.columns.to_ne_bytes());
         let length = (frame.len() - at) as u32;
-        frame[4..8].copy_from_slice(&length.to_ne_bytes());
+        frame[LENGTH].copy_from_slice(&length.to_ne_bytes());
         frame
     }
 }
@@ -398,7 +443,7 @@ fn item<'a>(reader: &mut Reader<'a>) -> Result<(u16, &'a [u8]), Malformed> {
         return Err(Malformed);
     }
     let length = reader.u16()?;
-    Ok((kind, reader.bytes(usize::from(length))?))
+    Ok((kind, reader.raw(usize::from(length))?))
 }
 
 // ---- Questions to the launcher --------------------------------------------
@@ -455,21 +500,22 @@ impl Who {
     /// The question; the client's port is no part of what makes a question.
     pub fn frame(&self, request: u32, address: &Address) -> Vec<u8> {
         let names = self.tls.as_ref().and_then(|tls| tls.certificate.as_ref());
-        Writer::new(MSG_LOGIN_QUESTION, 0)
-            .u32(request)
-            .u8(u8::from(!address.is_local()))
-            .u8(address.family as u8)
-            .bytes(&address.bytes)
-            .u16(address.port)
-            .string(&self.user)
-            .string(&self.database)
-            .string(self.os_user.as_bytes())
-            .u8(u8::from(self.tls.is_some()))
-            .u8(u8::from(self.tls.as_ref().is_some_and(|tls| tls.has_ca)))
-            .u8(u8::from(names.is_some()))
-            .string(names.map_or(&[], |names| &names.common))
-            .string(names.map_or(&[], |names| &names.distinguished))
-            .finish()
+        let question = LoginQuestion {
+            request,
+            is_host: !address.is_local(),
+            family: address.family as u8,
+            peer_address: address.bytes,
+            port: address.port,
+            user: &self.user,
+            database: &self.database,
+            os_user: self.os_user.as_bytes(),
+            is_secure: self.tls.is_some(),
+            has_ca: self.tls.as_ref().is_some_and(|tls| tls.has_ca),
+            has_certificate: names.is_some(),
+            common_name: names.map_or(&[], |names| &names.common),
+            distinguished_name: names.map_or(&[], |names| &names.distinguished),
+        };
+        (question.write(Writer::new(MSG_LOGIN_QUESTION, 0))).finish()
     }
 }
 
@@ -548,55 +594,53 @@ impl Answer {
 
     /// Request number and answer.
     pub fn parse(payload: &[u8]) -> Result<(u32, Answer), Malformed> {
-        let mut reader = Reader(payload);
-        let request = reader.u32()?;
-        let mut answer = Answer {
-            method: reader.u32()?,
-            method_name: reader.string()?.to_vec(),
-            verifier: reader.string()?.to_vec(),
-            password_expired: reader.u8()? != 0,
-            ..Answer::default()
+        let said = LoginAnswer::read(&mut Reader(payload))?;
+        let refusal = <&[u8; 5]>::try_from(said.refusal_sqlstate)
+            .ok()
+            .map(|code| {
+                let mut report = Report::fatal(code, said.refusal_message);
+                if !said.refusal_detail.is_empty() {
+                    report = report.with_detail(said.refusal_detail);
+                }
+                if !said.refusal_hint.is_empty() {
+                    report = report.with_hint(said.refusal_hint);
+                }
+                report
+            });
+        let concerns = u32::from(said.concerns);
+        let answer = Answer {
+            method: said.method,
+            method_name: said.method_name.to_vec(),
+            verifier: said.verifier.to_vec(),
+            password_expired: said.password_expired,
+            role: said.role,
+            database: said.database,
+            superuser: said.superuser,
+            role_limit: said.role_limit,
+            database_limit: said.database_limit,
+            role_backends: said.role_backends,
+            database_backends: said.database_backends,
+            refusal,
+            refuse_before_authentication: said.refuse_first,
+            refuse_method: said.refuse_method,
+            refuse_proof: said.refuse_proof,
+            peer_allowed: said.peer_match,
+            good_until: said.good_until,
+            ask_backend: said.ask_backend,
+            fires_triggers: said.fires_triggers,
+            native: u32::from(said.native),
+            max_sessions: usize::try_from(said.max_sessions).ok(),
+            is_apart: said.is_apart,
+            marks: LoginMarks {
+                any_role: concerns & CONCERNS_ANY_ROLE != 0,
+                any_database: concerns & CONCERNS_ANY_DATABASE != 0,
+                memberships: concerns & CONCERNS_MEMBERSHIPS != 0,
+                role_hash: said.role_hash,
+                database_hash: said.database_hash,
+            },
+            has_let_in: Arc::default(),
         };
-        answer.role = reader.u32()?;
-        answer.database = reader.u32()?;
-        answer.superuser = reader.u8()? != 0;
-        answer.role_limit = reader.i32()?;
-        answer.database_limit = reader.i32()?;
-        answer.role_backends = reader.i32()?;
-        answer.database_backends = reader.i32()?;
-        let sqlstate = reader.string()?;
-        let (message, detail, hint) = (reader.string()?, reader.string()?, reader.string()?);
-        if let Ok(sqlstate) = <&[u8; 5]>::try_from(sqlstate) {
-            let mut report = Report::fatal(sqlstate, message);
-            if !detail.is_empty() {
-                report = report.with_detail(detail);
-            }
-            if !hint.is_empty() {
-                report = report.with_hint(hint);
-            }
-            answer.refusal = Some(report);
-        }
-        let refuse_when = reader.u8()?;
-        answer.refuse_before_authentication = refuse_when == 1;
-        answer.refuse_proof = refuse_when == 2;
-        answer.refuse_method = refuse_when == 3;
-        answer.peer_allowed = reader.string()? == b"1";
-        answer.good_until = reader.i64()?;
-        let greeter = reader.u8()?;
-        answer.ask_backend = greeter == 1;
-        answer.fires_triggers = greeter == 2;
-        answer.native = u32::from(reader.u8()?);
-        answer.max_sessions = usize::try_from(reader.i32()?).ok();
-        answer.is_apart = reader.u8()? != 0;
-        let concerns = u32::from(reader.u8()?);
-        answer.marks = LoginMarks {
-            any_role: concerns & CONCERNS_ANY_ROLE != 0,
-            any_database: concerns & CONCERNS_ANY_DATABASE != 0,
-            memberships: concerns & CONCERNS_MEMBERSHIPS != 0,
-            role_hash: reader.u32()?,
-            database_hash: reader.u32()?,
-        };
-        Ok((request, answer))
+        Ok((said.request, answer))
     }
 
     /// May there be so many of ours, beside the others that there are, within
@@ -631,7 +675,7 @@ mod tests {
 
     #[test]
     fn a_string_longer_than_its_frame_is_malformed() {
-        let bytes = Writer::new(MSG_PUT, 7).u32(100).bytes(b"x").finish();
+        let bytes = Writer::new(MSG_PUT, 7).u32(100).raw(b"x").finish();
         let frame = Frame::parse(&bytes).unwrap();
         assert_eq!(Reader(frame.payload).string(), Err(Malformed));
     }
@@ -646,38 +690,44 @@ mod tests {
 
     #[test]
     fn an_answer_is_read_as_the_header_says() {
-        let of = |sqlstate: &[u8], refuse_when, greeter| {
-            let frame = Writer::new(MSG_LOGIN_ANSWER, 0)
-                .u32(7)
-                .u32(AUTH_SCRAM)
-                .string(b"scram-sha-256")
-                .string(b"SCRAM")
-                .u8(0)
-                .u32(10)
-                .u32(5)
-                .u8(1)
-                .u32(3)
-                .u32(u32::MAX)
-                .u32(1)
-                .u32(2)
-                .string(sqlstate)
-                .string(b"message")
-                .string(b"")
-                .string(b"hint")
-                .u8(refuse_when)
-                .string(b"1")
-                .u64(9)
-                .u8(greeter)
-                .u8(1)
-                .u32(4)
-                .u8(1)
-                .u8((CONCERNS_ANY_DATABASE | CONCERNS_MEMBERSHIPS) as u8)
-                .u32(11)
-                .u32(12)
-                .finish();
-            frame[16..].to_vec()
+        let said = LoginAnswer {
+            request: 7,
+            method: AUTH_SCRAM,
+            method_name: b"scram-sha-256",
+            verifier: b"SCRAM",
+            role: 10,
+            database: 5,
+            superuser: true,
+            role_limit: 3,
+            database_limit: -1,
+            role_backends: 1,
+            database_backends: 2,
+            refusal_message: b"message",
+            refusal_hint: b"hint",
+            refuse_first: true,
+            peer_match: true,
+            good_until: 9,
+            ask_backend: true,
+            native: NATIVE_POOL_MODE as u8,
+            max_sessions: 4,
+            is_apart: true,
+            concerns: (CONCERNS_ANY_DATABASE | CONCERNS_MEMBERSHIPS) as u8,
+            role_hash: 11,
+            database_hash: 12,
+            ..LoginAnswer::default()
         };
-        let payload = |sqlstate: &[u8]| of(sqlstate, 1, 1);
+        let of = |said: LoginAnswer<'_>| {
+            let frame = said.write(Writer::new(MSG_LOGIN_ANSWER, 0)).finish();
+            let payload = frame[HEADER..].to_vec();
+            assert_eq!(LoginAnswer::read(&mut Reader(&payload)), Ok(said));
+            payload
+        };
+        let payload = |refusal_sqlstate| {
+            of(LoginAnswer {
+                refusal_sqlstate,
+                ..said
+            })
+        };
         let (request, answer) = Answer::parse(&payload(b"28000")).unwrap();
         assert_eq!(
             (request, answer.role_limit, answer.database_limit),
@@ -698,7 +748,14 @@ mod tests {
         };
         assert_eq!(answer.marks, marks);
         assert!(answer.superuser && answer.peer_allowed && answer.refuse_before_authentication);
-        let other = Answer::parse(&of(b"28000", 3, 2)).unwrap().1;
+        let other = of(LoginAnswer {
+            refuse_first: false,
+            refuse_method: true,
+            ask_backend: false,
+            fires_triggers: true,
+            ..said
+        });
+        let other = Answer::parse(&other).unwrap().1;
         assert!(other.refuse_method && !other.refuse_before_authentication && !other.refuse_proof);
         assert!(other.fires_triggers && !other.ask_backend && !answer.fires_triggers);
         let report = answer.refusal.unwrap();

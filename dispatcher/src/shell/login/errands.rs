@@ -35,7 +35,7 @@ use crate::shell::link::wire::Writer;
 use crate::shell::sessions::sockets::Origin;
 use crate::shell::sys::epoll;
 use crate::shell::sys::socket::{self, Address};
-use crate::shell::tls::Facts;
+use crate::shell::tls::{Facts, Names};
 use std::io;
 use std::ops::Range;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
@@ -421,13 +421,9 @@ impl Logins {
             Errand::Gss => TICKET_GSS,
             Errand::Login | Errand::Cancel => TICKET_LOGIN,
         };
-        let names = login.certificate();
-        let frame = client_frame(kind, &address, &local.unwrap_or_default())
-            .u8(u8::from(login.tls().is_some()))
-            .u8(u8::from(names.is_some()))
-            .string(names.map_or(&[], |names| &names.common))
-            .string(names.map_or(&[], |names| &names.distinguished));
-        let frame = with_tls(frame, login.tls().map(Arc::as_ref)).finish();
+        let ends = (&address, &local.unwrap_or_default());
+        let facts = login.tls().map(Arc::as_ref);
+        let frame = client_frame(kind, ends, login.certificate(), facts);
         // The client's socket is the backend's: nothing of it may make an event here.
         if std::mem::take(&mut login.watched) {
             let _ = self.client_number.remove(&self.epoll, fd);
@@ -514,33 +510,39 @@ impl Logins {
     }
 }
 
-fn client_frame(kind: u32, address: &Address, local: &Address) -> Writer {
-    Writer::new(MSG_CLIENT, 0)
-        .u32(kind)
-        .u16(address.family)
-        .u16(address.port)
-        .u32(address.scope)
-        .bytes(&address.bytes)
-        .u16(local.port)
-        .bytes(&local.bytes)
-}
-
-/// What a backend shows of the client's TLS, and lets it bind to.
-fn with_tls(frame: Writer, facts: Option<&Facts>) -> Writer {
+fn client_frame(
+    kind: u32,
+    (address, local): (&Address, &Address),
+    names: Option<&Names>,
+    facts: Option<&Facts>,
+) -> Vec<u8> {
     let none = Facts::default();
-    let facts = facts.unwrap_or(&none);
-    let certificate = facts.certificate.as_ref();
-    let shown = (facts.server_certificate.as_deref())
+    let tls = facts.unwrap_or(&none);
+    let certificate = tls.certificate.as_ref();
+    let shown = (tls.server_certificate.as_deref())
         .filter(|shown| shown.len() <= LONGEST_CERTIFICATE)
         .unwrap_or_default();
-    frame
-        .string(shown)
-        .u32(facts.bits.unsigned_abs())
-        .string(facts.protocol.as_bytes())
-        .string(facts.cipher.as_bytes())
-        .string(certificate.map_or(&[], |it| shown_name(&it.subject)))
-        .string(certificate.map_or(&[], |it| it.serial.as_bytes()))
-        .string(certificate.map_or(&[], |it| shown_name(&it.issuer)))
+    let client = Client {
+        kind,
+        family: address.family,
+        port: address.port,
+        scope: address.scope,
+        peer_address: address.bytes,
+        local_port: local.port,
+        local_address: local.bytes,
+        is_relayed: facts.is_some(),
+        has_certificate: names.is_some(),
+        common_name: names.map_or(&[], |names| &names.common),
+        distinguished_name: names.map_or(&[], |names| &names.distinguished),
+        server_certificate: shown,
+        bits: tls.bits.unsigned_abs(),
+        version: tls.protocol.as_bytes(),
+        cipher: tls.cipher.as_bytes(),
+        client_dn: certificate.map_or(&[], |it| shown_name(&it.subject)),
+        client_serial: certificate.map_or(&[], |it| it.serial.as_bytes()),
+        issuer_dn: certificate.map_or(&[], |it| shown_name(&it.issuer)),
+    };
+    (client.write(Writer::new(MSG_CLIENT, 0))).finish()
 }
 
 /// No more of a name than pg_stat_ssl has room for (NAMEDATALEN).

@@ -142,11 +142,12 @@ impl Scheduler {
             warn!("could not get hold of backend {slot} (process ID {pid}): {error}");
             Refusal::Unreachable
         })?;
-        let frame = Writer::new(MSG_WELCOME, 0)
-            .u32(LAYOUT_VERSION)
-            .u32(self.sockets.number() as u32)
-            .u64(self.arena_size)
-            .finish();
+        let welcome = Welcome {
+            layout_version: LAYOUT_VERSION,
+            client_fd_number: self.sockets.number() as u32,
+            arena_size: self.arena_size,
+        };
+        let frame = welcome.write(Writer::new(MSG_WELCOME, 0)).finish();
         let mut carried = vec![self.queues.end(pool), self.arena_fd.as_raw_fd()];
         carried.extend(self.sockets.epolls());
         if let Err(error) = socket::send_with_descriptors(socket.as_raw_fd(), &frame, &carried) {

@@ -145,16 +145,24 @@ impl SharedMapping {
     }
 }
 
-/// The bytes of a structure of layout.rs, to copy it into a memory.
+/// The bytes of an integer or a structure of layout.rs, to copy it into a memory.
 pub fn bytes_of<T: Copy>(value: &T) -> &[u8] {
-    // SAFETY: only used for the repr(C) structures of layout.rs, which have
-    // no padding (their sizes are asserted there).
+    // SAFETY: only used for integers and the repr(C) structures of layout.rs, which
+    // have no padding (build.rs has it asserted).
     unsafe {
         std::slice::from_raw_parts(
             std::ptr::from_ref(value).cast::<u8>(),
             std::mem::size_of::<T>(),
         )
     }
+}
+
+/// The integer, or structure of layout.rs, that these bytes are.
+pub fn value_of<T: Copy>(bytes: &[u8]) -> T {
+    assert_eq!(bytes.len(), std::mem::size_of::<T>());
+    // SAFETY: as many bytes as it has, at whatever address; only used for integers and
+    // the structures of integers in layout.rs, of which every bit pattern is valid.
+    unsafe { bytes.as_ptr().cast::<T>().read_unaligned() }
 }
 
 // ---- Memory that is overwritten after use ---------------------------------

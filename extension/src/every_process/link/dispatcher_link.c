@@ -29,72 +29,9 @@
 #include "dispatcher_link.h"
 #include "majors.h"
 
-/* ----------------------------------------------------------------
- *		Asserts, at build time, that this compiler lays out the structures
- *		of baton_shared.h as that file's numbers say.  The dispatcher asserts
- *		the same numbers (layout.rs).
- * ----------------------------------------------------------------
- */
-
-#define CHECK_SIZE(type, size) \
-	StaticAssertDecl(sizeof(type) == (size), #type " has another size than baton_shared.h says")
-#define CHECK_OFFSET(type, field, offset) \
-	StaticAssertDecl(offsetof(type, field) == (offset), #type "." #field " is not where baton_shared.h says")
-
-CHECK_OFFSET(BatonControl, secret, BATON_CONTROL_OFF_SECRET);
-CHECK_OFFSET(BatonControl, settings_generation, BATON_CONTROL_OFF_SETTINGS_GENERATION);
-CHECK_OFFSET(BatonControl, dispatcher_epoch, BATON_CONTROL_OFF_DISPATCHER_EPOCH);
-CHECK_OFFSET(BatonControl, login_generation, BATON_CONTROL_OFF_LOGIN_GENERATION);
-CHECK_OFFSET(BatonControl, settings_marks, BATON_CONTROL_OFF_SETTINGS_MARKS);
-CHECK_OFFSET(BatonControl, room_ticket, BATON_CONTROL_OFF_ROOM_TICKET);
-CHECK_OFFSET(BatonControl, next_pid, BATON_CONTROL_OFF_NEXT_PID);
-CHECK_OFFSET(BatonControl, identity_offset, BATON_CONTROL_OFF_IDENTITY_OFFSET);
-CHECK_OFFSET(BatonControl, tickets, BATON_CONTROL_OFF_TICKETS);
-CHECK_OFFSET(BatonControl, names_generation, BATON_CONTROL_OFF_NAMES_GENERATION);
-CHECK_OFFSET(BatonControl, login_changes, BATON_CONTROL_OFF_LOGIN_CHANGES);
-CHECK_OFFSET(BatonControl, tenant_offset, BATON_CONTROL_OFF_TENANT_OFFSET);
-CHECK_SIZE(BatonBackendSlot, BATON_BACKEND_SLOT_SIZE);
-CHECK_OFFSET(BatonBackendSlot, cancel, BATON_BACKEND_OFF_CANCEL);
-CHECK_OFFSET(BatonBackendSlot, state_since_us, BATON_BACKEND_OFF_STATE_SINCE);
-CHECK_OFFSET(BatonBackendSlot, pool, BATON_BACKEND_OFF_POOL);
-CHECK_OFFSET(BatonBackendSlot, retire, BATON_BACKEND_OFF_RETIRE);
-CHECK_OFFSET(BatonBackendSlot, served, BATON_BACKEND_OFF_SERVED);
-CHECK_SIZE(BatonPoolSlot, BATON_POOL_SLOT_SIZE);
-CHECK_SIZE(BatonTenantSlot, BATON_TENANT_SLOT_SIZE);
-CHECK_OFFSET(BatonTenantSlot, memory_left, BATON_TENANT_OFF_MEMORY_LEFT);
-CHECK_OFFSET(BatonTenantSlot, completed, BATON_TENANT_OFF_COMPLETED);
-CHECK_OFFSET(BatonTenantSlot, user_name, BATON_TENANT_OFF_USER_NAME);
-CHECK_SIZE(BatonSessionSlot, BATON_SESSION_SLOT_SIZE);
-CHECK_OFFSET(BatonSessionSlot, state, BATON_SESSION_OFF_STATE);
-CHECK_OFFSET(BatonSessionSlot, transactions, BATON_SESSION_OFF_TRANSACTIONS);
-CHECK_SIZE(BatonTls, BATON_TLS_SIZE);
-CHECK_SIZE(BatonIdentity, BATON_IDENTITY_SIZE);
-CHECK_OFFSET(BatonIdentity, pid, BATON_IDENTITY_OFF_PID);
-CHECK_OFFSET(BatonIdentity, peer_address, BATON_IDENTITY_OFF_PEER_ADDRESS);
-CHECK_OFFSET(BatonIdentity, application_name, BATON_IDENTITY_OFF_APPLICATION_NAME);
-CHECK_SIZE(BatonStatementCounter, BATON_COUNTER_SLOT_SIZE);
-CHECK_SIZE(BatonSessionRecord, BATON_RECORD_SIZE);
-CHECK_OFFSET(BatonSessionRecord, cancel_pid, BATON_RECORD_OFF_CANCEL_PID);
-CHECK_OFFSET(BatonSessionRecord, login_time_us, BATON_RECORD_OFF_LOGIN_TIME);
-CHECK_OFFSET(BatonSessionRecord, peer_family, BATON_RECORD_OFF_PEER_FAMILY);
-CHECK_OFFSET(BatonSessionRecord, peer_address, BATON_RECORD_OFF_PEER_ADDRESS);
-CHECK_OFFSET(BatonSessionRecord, peer_scope, BATON_RECORD_OFF_PEER_SCOPE);
-CHECK_OFFSET(BatonSessionRecord, authenticated, BATON_RECORD_OFF_AUTHENTICATED);
-StaticAssertDecl(BATON_ARENA_OFF_ACCOUNTS + 8 * BATON_ARENA_ACCOUNTS == BATON_ARENA_HEADER_SIZE,
-				 "the accounts end with the header");
-CHECK_OFFSET(BatonSessionRecord, account, BATON_RECORD_OFF_ACCOUNT);
-CHECK_OFFSET(BatonSessionRecord, start_settings, BATON_RECORD_OFF_START_SETTINGS);
-CHECK_OFFSET(BatonSessionRecord, settings_marks, BATON_RECORD_OFF_SETTINGS_MARKS);
-CHECK_OFFSET(BatonSessionRecord, first_statement,
-			 BATON_RECORD_OFF_FIRST_STATEMENT);
-CHECK_OFFSET(BatonSessionRecord, cancel_key, BATON_RECORD_OFF_CANCEL_KEY);
-CHECK_SIZE(BatonItem, BATON_ITEM_SIZE);
-CHECK_SIZE(BatonEntry, BATON_ENTRY_HEADER_SIZE);
-CHECK_SIZE(BatonFrame, BATON_FRAME_HEADER_SIZE);
-
 /* what baton_atomic_u32 and baton_atomic_u64 (dispatcher_link.h) rely on */
-CHECK_SIZE(pg_atomic_uint32, sizeof(uint32_t));
-CHECK_SIZE(pg_atomic_uint64, sizeof(uint64_t));
+StaticAssertDecl(sizeof(pg_atomic_uint32) == sizeof(uint32) && sizeof(pg_atomic_uint64) == sizeof(uint64),
+				 "PostgreSQL's atomics have another size than the words that they stand for");
 
 /* ----------------------------------------------------------------
  *		Creation of the CONTROL memory, and access to its parts.
@@ -119,14 +56,17 @@ CHECK_SIZE(pg_atomic_uint64, sizeof(uint64_t));
 /* Prepared statements of all sessions together; sparse, 32 bytes each. */
 #define BATON_COUNTER_SLOTS (4 * 1024 * 1024)
 
-BatonControl *BatonControlMemory = NULL;
-BatonControl BatonControlMade;
+/* The header and the whole end with a page. */
+#define CONTROL_PAGE 4096
+
+BatonControlHeader *BatonControlMemory = NULL;
+BatonControlHeader BatonControlMade;
 int			BatonControlFd = -1;
 
 void
 baton_control_create(int session_slots)
 {
-	Size		backend_offset = BATON_CONTROL_HEADER_SIZE;
+	Size		backend_offset = TYPEALIGN(CONTROL_PAGE, sizeof(BatonControlHeader));
 	Size		pool_offset;
 	Size		tenant_offset;
 	Size		session_offset;
@@ -141,19 +81,19 @@ baton_control_create(int session_slots)
 	uint32		pid_entries = pg_nextpower2_32(Max(session_slots * 4, 1024));
 	uint32		random;
 	void	   *address;
-	BatonControl *control;
+	BatonControlHeader *control;
 
 	Assert(!IsUnderPostmaster);
 
-	pool_offset = backend_offset + (Size) MaxConnections * BATON_BACKEND_SLOT_SIZE;
-	tenant_offset = pool_offset + (Size) pool_slots * BATON_POOL_SLOT_SIZE;
-	session_offset = tenant_offset + (Size) pool_slots * BATON_TENANT_SLOT_SIZE;
-	counter_offset = session_offset + (Size) session_slots * BATON_SESSION_SLOT_SIZE;
-	identity_offset = counter_offset + (Size) BATON_COUNTER_SLOTS * BATON_COUNTER_SLOT_SIZE;
-	pid_offset = identity_offset + (Size) session_slots * BATON_IDENTITY_SIZE;
+	pool_offset = backend_offset + (Size) MaxConnections * sizeof(BatonBackendSlot);
+	tenant_offset = pool_offset + (Size) pool_slots * sizeof(BatonPoolSlot);
+	session_offset = tenant_offset + (Size) pool_slots * sizeof(BatonTenantSlot);
+	counter_offset = session_offset + (Size) session_slots * sizeof(BatonSessionSlot);
+	identity_offset = counter_offset + (Size) BATON_COUNTER_SLOTS * sizeof(BatonStatementCounter);
+	pid_offset = identity_offset + (Size) session_slots * sizeof(BatonIdentity);
 	query_offset = pid_offset + (Size) pid_entries * sizeof(uint32);
 	total = query_offset + (Size) session_slots * pgstat_track_activity_query_size;
-	total = TYPEALIGN(BATON_CONTROL_HEADER_SIZE, total);
+	total = TYPEALIGN(CONTROL_PAGE, total);
 
 	BatonControlFd = memfd_create("pg_baton control", MFD_CLOEXEC | MFD_ALLOW_SEALING);
 	if (BatonControlFd < 0)
@@ -182,7 +122,7 @@ baton_control_create(int session_slots)
 	/* fd.c must know of a descriptor that stays open (set_max_safe_fds) */
 	ReserveExternalFD();
 
-	control = (BatonControl *) address;
+	control = (BatonControlHeader *) address;
 	control->magic = BATON_MAGIC;
 	control->layout_version = BATON_LAYOUT_VERSION;
 	control->backend_slots = MaxConnections;
@@ -227,13 +167,13 @@ baton_control_create(int session_slots)
 void
 baton_control_restore(void)
 {
-	BatonControl *control = BatonControlMemory;
-	const BatonControl *made = &BatonControlMade;
+	BatonControlHeader *control = BatonControlMemory;
+	const BatonControlHeader *made = &BatonControlMade;
 	bool		was_damaged;
 
 	if (control == NULL)
 		return;
-	was_damaged = memcmp(control, made, offsetof(BatonControl, settings_generation)) != 0 ||
+	was_damaged = memcmp(control, made, offsetof(BatonControlHeader, settings_generation)) != 0 ||
 		control->pid_entries != made->pid_entries ||
 		control->query_size != made->query_size ||
 		control->identity_offset != made->identity_offset ||
@@ -241,7 +181,7 @@ baton_control_restore(void)
 		control->query_offset != made->query_offset ||
 		control->tenant_offset != made->tenant_offset;
 
-	memcpy(control, made, offsetof(BatonControl, settings_generation));
+	memcpy(control, made, offsetof(BatonControlHeader, settings_generation));
 	control->pid_entries = made->pid_entries;
 	control->query_size = made->query_size;
 	control->identity_offset = made->identity_offset;
@@ -266,28 +206,28 @@ BatonBackendSlot *
 baton_backend_slot(uint32 index)
 {
 	return part("backend slot", BatonControlMade.backend_offset, index,
-				BatonControlMade.backend_slots, BATON_BACKEND_SLOT_SIZE);
+				BatonControlMade.backend_slots, sizeof(BatonBackendSlot));
 }
 
 BatonPoolSlot *
 baton_pool_slot(uint32 index)
 {
 	return part("pool slot", BatonControlMade.pool_offset, index,
-				BatonControlMade.pool_slots, BATON_POOL_SLOT_SIZE);
+				BatonControlMade.pool_slots, sizeof(BatonPoolSlot));
 }
 
 BatonTenantSlot *
 baton_tenant_slot(uint32 index)
 {
 	return part("tenant slot", BatonControlMade.tenant_offset, index,
-				BatonControlMade.pool_slots, BATON_TENANT_SLOT_SIZE);
+				BatonControlMade.pool_slots, sizeof(BatonTenantSlot));
 }
 
 BatonSessionSlot *
 baton_session_slot_at(uint32 index)
 {
 	return part("session slot", BatonControlMade.session_offset, index,
-				BatonControlMade.session_slots, BATON_SESSION_SLOT_SIZE);
+				BatonControlMade.session_slots, sizeof(BatonSessionSlot));
 }
 
 bool
@@ -311,7 +251,7 @@ BatonIdentity *
 baton_identity(uint32 index)
 {
 	return part("identity", BatonControlMade.identity_offset, index,
-				BatonControlMade.session_slots, BATON_IDENTITY_SIZE);
+				BatonControlMade.session_slots, sizeof(BatonIdentity));
 }
 
 uint32
@@ -341,7 +281,7 @@ BatonStatementCounter *
 baton_counter(uint32 index)
 {
 	return part("statement counter", BatonControlMade.counter_offset, index,
-				BatonControlMade.counter_slots, BATON_COUNTER_SLOT_SIZE);
+				BatonControlMade.counter_slots, sizeof(BatonStatementCounter));
 }
 
 /* ----------------------------------------------------------------
@@ -453,14 +393,14 @@ baton_channel_connect(void)
 
 /* One packet; false if the other end is gone.  Waits for room. */
 static bool
-send_frame(int fd, const BatonFrame *frame, const char *payload)
+send_frame(int fd, const BatonFrameHeader *frame, const char *payload)
 {
 	int64		since_us = 0;
 	struct iovec parts[2];
 	struct msghdr message;
 
-	parts[0].iov_base = unconstify(BatonFrame *, frame);
-	parts[0].iov_len = sizeof(BatonFrame);
+	parts[0].iov_base = unconstify(BatonFrameHeader *, frame);
+	parts[0].iov_len = sizeof(BatonFrameHeader);
 	parts[1].iov_base = unconstify(char *, payload);
 	parts[1].iov_len = frame->length;
 
@@ -496,14 +436,14 @@ bool
 baton_channel_send(int fd, uint16 type, uint64 session,
 				   const char *payload, Size length)
 {
-	const Size	most = BATON_FRAME_MAX - sizeof(BatonFrame);
+	const Size	most = BATON_FRAME_MAX - sizeof(BatonFrameHeader);
 
 	for (;;)
 	{
-		BatonFrame	frame;
+		BatonFrameHeader frame;
 		Size		now = Min(length, most);
 
-		frame.type = type;
+		frame.kind = type;
 		frame.flags = now < length ? BATON_FRAME_MORE : 0;
 		frame.length = (uint32) now;
 		frame.session = session;
@@ -602,17 +542,17 @@ baton_channel_receive(int fd, BatonIncoming *incoming)
 
 	incoming->descriptor_count = baton_descriptors_take(&message, incoming->descriptors,
 														BATON_FRAME_DESCRIPTORS);
-	memset(&incoming->frame, 0, sizeof(BatonFrame));
-	if (received >= (ssize_t) sizeof(BatonFrame))
-		memcpy(&incoming->frame, buffer, sizeof(BatonFrame));
-	if (received < (ssize_t) sizeof(BatonFrame) ||
-		incoming->frame.length != received - sizeof(BatonFrame))
+	memset(&incoming->frame, 0, sizeof(BatonFrameHeader));
+	if (received >= (ssize_t) sizeof(BatonFrameHeader))
+		memcpy(&incoming->frame, buffer, sizeof(BatonFrameHeader));
+	if (received < (ssize_t) sizeof(BatonFrameHeader) ||
+		incoming->frame.length != received - sizeof(BatonFrameHeader))
 	{
 		/* the other end is gone, or no dispatcher of ours */
 		baton_incoming_close(incoming);
 		return BATON_RECEIVED_CLOSED;
 	}
-	incoming->payload = buffer + sizeof(BatonFrame);
+	incoming->payload = buffer + sizeof(BatonFrameHeader);
 	return BATON_RECEIVED_FRAME;
 }
 

@@ -24,13 +24,13 @@
  */
 
 /* Mapped in every process of the server; NULL if the library was not preloaded. */
-extern BatonControl *BatonControlMemory;
+extern BatonControlHeader *BatonControlMemory;
 
 /*
  * Its header as the postmaster made it, of which only what never changes means
  * anything: counts, offsets, the secret.  Private to the process.
  */
-extern BatonControl BatonControlMade;
+extern BatonControlHeader BatonControlMade;
 
 /* The memfd behind it; -1 if there is none. */
 extern int	BatonControlFd;
@@ -88,45 +88,6 @@ extern uint32 *baton_pid_entry(int pid);
 /* length of a string that stands for NULL */
 #define BATON_WIRE_NULL PG_UINT32_MAX
 
-static inline void
-baton_wire_u8(StringInfo out, uint8 value)
-{
-	appendStringInfoCharMacro(out, (char) value);
-}
-
-static inline void
-baton_wire_u32(StringInfo out, uint32 value)
-{
-	appendBinaryStringInfo(out, (const char *) &value, sizeof(value));
-}
-
-static inline void
-baton_wire_i32(StringInfo out, int32 value)
-{
-	appendBinaryStringInfo(out, (const char *) &value, sizeof(value));
-}
-
-static inline void
-baton_wire_i64(StringInfo out, int64 value)
-{
-	appendBinaryStringInfo(out, (const char *) &value, sizeof(value));
-}
-
-static inline void
-baton_wire_u64(StringInfo out, uint64 value)
-{
-	appendBinaryStringInfo(out, (const char *) &value, sizeof(value));
-}
-
-static inline void
-baton_wire_string(StringInfo out, const char *value)
-{
-	uint32		length = value != NULL ? (uint32) strlen(value) : 0;
-
-	baton_wire_u32(out, length);
-	appendBinaryStringInfo(out, value != NULL ? value : "", length);
-}
-
 typedef struct BatonWireReader
 {
 	const char *at;
@@ -147,56 +108,154 @@ baton_wire_read(BatonWireReader *in, void *value, Size length)
 	in->at += length;
 }
 
-static inline uint8
-baton_wire_read_u8(BatonWireReader *in)
-{
-	uint8		value;
+/* The types of fields: baton_TYPE in C, baton_wire_TYPE writes it, baton_wire_read_TYPE reads it. */
+#define BATON_WIRE_FIXED(type, c_type) \
+	typedef c_type baton_##type; \
+	static inline void \
+	baton_wire_##type(StringInfo out, c_type value) \
+	{ \
+		appendBinaryStringInfo(out, (const char *) &value, sizeof(value)); \
+	} \
+	static inline c_type \
+	baton_wire_read_##type(BatonWireReader *in) \
+	{ \
+		c_type		value; \
+\
+		baton_wire_read(in, &value, sizeof(value)); \
+		return value; \
+	} \
+	struct BatonWireReader
 
-	baton_wire_read(in, &value, sizeof(value));
+typedef struct BatonAddress
+{
+	uint8		bytes[16];
+} BatonAddress;
+
+BATON_WIRE_FIXED(u8, uint8);
+BATON_WIRE_FIXED(u16, uint16);
+BATON_WIRE_FIXED(u32, uint32);
+BATON_WIRE_FIXED(u64, uint64);
+BATON_WIRE_FIXED(i32, int32);
+BATON_WIRE_FIXED(i64, int64);
+BATON_WIRE_FIXED(address, BatonAddress);
+
+typedef bool baton_bool;
+
+static inline void
+baton_wire_bool(StringInfo out, bool value)
+{
+	baton_wire_u8(out, value ? 1 : 0);
+}
+
+static inline bool
+baton_wire_read_bool(BatonWireReader *in)
+{
+	return baton_wire_read_u8(in) != 0;
+}
+
+/* Any bytes.  As read they stay where they are. */
+typedef struct BatonBytes
+{
+	const char *data;
+	uint32		length;
+} BatonBytes;
+
+typedef BatonBytes baton_bytes;
+
+static inline void
+baton_wire_bytes(StringInfo out, BatonBytes value)
+{
+	baton_wire_u32(out, value.length);
+	appendBinaryStringInfo(out, value.data, value.length);
+}
+
+static inline BatonBytes
+baton_wire_read_bytes(BatonWireReader *in)
+{
+	BatonBytes	value = {.length = baton_wire_read_u32(in)};
+
+	if (in->bad || value.length > (Size) (in->end - in->at))
+	{
+		in->bad = true;
+		value.length = 0;
+	}
+	value.data = in->at;
+	in->at += value.length;
 	return value;
 }
 
-static inline uint16
-baton_wire_read_u16(BatonWireReader *in)
+typedef const char *baton_string;
+
+/* NULL is written as "" is. */
+static inline void
+baton_wire_string(StringInfo out, const char *value)
 {
-	uint16		value;
-
-	baton_wire_read(in, &value, sizeof(value));
-	return value;
-}
-
-static inline uint32
-baton_wire_read_u32(BatonWireReader *in)
-{
-	uint32		value;
-
-	baton_wire_read(in, &value, sizeof(value));
-	return value;
+	baton_wire_bytes(out, (BatonBytes)
+					 {
+						 .data = value != NULL ? value : "",
+						 .length = value != NULL ? (uint32) strlen(value) : 0
+					 });
 }
 
 /*
- * A palloc'd string.  NULL if the sender said NULL; empty if it does not fit.
- * A zero byte within is refused like a length that does not fit: nothing of
- * ours can mean it, and what follows it would go unseen.
+ * A palloc'd string; empty if it does not fit.  A zero byte within is refused like a
+ * length that does not fit: nothing of ours can mean it, and what follows it would go
+ * unseen.
  */
 static inline char *
 baton_wire_read_string(BatonWireReader *in)
 {
-	uint32		length = baton_wire_read_u32(in);
-	char	   *value;
+	BatonBytes	value = baton_wire_read_bytes(in);
 
-	if (!in->bad && length == BATON_WIRE_NULL)
-		return NULL;
-	if (in->bad || length > (Size) (in->end - in->at) ||
-		memchr(in->at, '\0', length) != NULL)
+	if (!in->bad && memchr(value.data, '\0', value.length) != NULL)
 	{
 		in->bad = true;
-		return pstrdup("");
+		value.length = 0;
 	}
-	value = pnstrdup(in->at, length);
-	in->at += length;
-	return value;
+	return pnstrdup(value.data, value.length);
 }
+
+/* The same, or NULL if the sender said NULL. */
+static inline char *
+baton_wire_read_nullable(BatonWireReader *in)
+{
+	BatonWireReader ahead = *in;
+
+	if (baton_wire_read_u32(&ahead) != BATON_WIRE_NULL || ahead.bad)
+		return baton_wire_read_string(in);
+	*in = ahead;
+	return NULL;
+}
+
+/* Of each list of fields in baton_messages.h: a structure, baton_read_NAME and baton_write_NAME. */
+#define BATON_FIELD_DECLARE(type, field) baton_##type field;
+#define BATON_FIELD_READ(type, field) payload->field = baton_wire_read_##type(in);
+#define BATON_FIELD_WRITE(type, field) baton_wire_##type(out, payload->field);
+#define BATON_PAYLOAD(name, Name, FIELDS) \
+	typedef struct Name \
+	{ \
+		FIELDS(BATON_FIELD_DECLARE) \
+	} Name; \
+	static inline void \
+	baton_read_##name(BatonWireReader *in, Name *payload) \
+	{ \
+		FIELDS(BATON_FIELD_READ) \
+	} \
+	static inline void \
+	baton_write_##name(StringInfo out, const Name *payload) \
+	{ \
+		FIELDS(BATON_FIELD_WRITE) \
+	} \
+	struct Name
+
+BATON_PAYLOAD(hello_backend, BatonHelloBackend, BATON_HELLO_BACKEND_FIELDS);
+BATON_PAYLOAD(welcome, BatonWelcome, BATON_WELCOME_FIELDS);
+BATON_PAYLOAD(client, BatonClientMessage, BATON_CLIENT_FIELDS);
+BATON_PAYLOAD(native_answer, BatonNativeAnswer, BATON_NATIVE_ANSWER_FIELDS);
+BATON_PAYLOAD(authenticated, BatonAuthenticated, BATON_AUTHENTICATED_FIELDS);
+BATON_PAYLOAD(native_in, BatonNativeIn, BATON_NATIVE_IN_FIELDS);
+BATON_PAYLOAD(login_question, BatonLoginQuestion, BATON_LOGIN_QUESTION_FIELDS);
+BATON_PAYLOAD(login_answer, BatonLoginAnswer, BATON_LOGIN_ANSWER_FIELDS);
 
 /* ----------------------------------------------------------------
  *		Frames between a backend and the dispatcher.
@@ -222,11 +281,20 @@ typedef enum BatonReceived
 /* One frame as received; payload is valid until the next receive. */
 typedef struct BatonIncoming
 {
-	BatonFrame	frame;
+	BatonFrameHeader frame;
 	const char *payload;
 	int			descriptors[BATON_FRAME_DESCRIPTORS];
 	int			descriptor_count;
 } BatonIncoming;
+
+static inline BatonWireReader
+baton_incoming_reader(const BatonIncoming *incoming)
+{
+	return (BatonWireReader)
+	{
+		.at = incoming->payload, .end = incoming->payload + incoming->frame.length
+	};
+}
 
 /*
  * Connects to the dispatcher; -1 and errno if that fails.  While more wait to

@@ -464,7 +464,7 @@ ask_dispatcher(uint32 what, uint64 session)
 		baton_question_init(&hello, what);
 		done = baton_channel_send(fd, BATON_MSG_HELLO_QUERY, session, hello.data, hello.len) &&
 			baton_answer_next(fd, ANSWER_TIMEOUT_MS, &incoming) == BATON_RECEIVED_FRAME &&
-			incoming.frame.type == BATON_MSG_DONE;
+			incoming.frame.kind == BATON_MSG_DONE;
 	}
 	PG_FINALLY();
 	{

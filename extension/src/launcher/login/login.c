@@ -54,127 +54,36 @@
 #include "catalog_watch.h"
 #include "pg_hba.h"
 
-/* LOGIN_QUESTION; see baton_shared.h */
+typedef BatonLoginAnswer Answer;
+
 typedef struct Question
 {
-	uint32		request;
-	bool		local;
+	BatonLoginQuestion asked;
+	const char *user;			/* as ProcessStartupPacket cuts names that are
+								 * too long, as the next one */
+	const char *database;
 	SockAddr	address;
-	char	   *user;
-	char	   *database;
-	char	   *os_user;
-	bool		is_secure;		/* by TLS */
-	bool		has_ca;			/* certificates are checked */
-	bool		has_certificate;	/* one that was */
-	char	   *common_name;	/* "" if there is none */
-	char	   *distinguished_name;
 } Question;
-
-/* LOGIN_ANSWER; see baton_shared.h */
-typedef struct Answer
-{
-	uint32		method;
-	const char *method_name;
-	const char *verifier;
-	bool		password_expired;
-	Oid			role;
-	Oid			database;
-	bool		superuser;
-	int32		role_limit;
-	int32		database_limit;
-	int32		role_backends;
-	int32		database_backends;
-	int			refusal_code;	/* 0: welcome */
-	const char *refusal_message;
-	const char *refusal_detail;
-	const char *refusal_hint;
-	bool		refuse_first;
-	bool		refuse_method;	/* so, unless a backend authenticates it */
-	bool		refuse_proof;	/* in place of AuthenticationOk */
-	bool		peer_match;
-	TimestampTz good_until;		/* 0: not to be kept */
-	bool		ask_backend;	/* a backend must greet, and decides */
-	bool		fires_triggers; /* a backend must greet */
-	uint8		native;			/* BATON_NATIVE_* */
-	int32		max_sessions;	/* pg_baton.pool_max_sessions; -1: none */
-	bool		is_apart;		/* its backends serve no other role */
-	uint8		concerns;		/* BATON_CONCERNS_*, beside the two hashes */
-	uint32		role_hash;		/* see catalog_watch.c */
-	uint32		database_hash;
-} Answer;
 
 static bool
 read_question(const char *bytes, Size length, Question *question)
 {
 	BatonWireReader in = {.at = bytes,.end = bytes + length,.bad = false};
-	uint8		family;
-	uint8		address[16];
-	uint16		port;
+	BatonLoginQuestion *asked = &question->asked;
 
-	question->request = baton_wire_read_u32(&in);
-	question->local = baton_wire_read_u8(&in) == 0;
-	family = baton_wire_read_u8(&in);
-	baton_wire_read(&in, address, sizeof(address));
-	port = baton_wire_read_u16(&in);
-	question->user = baton_wire_read_string(&in);
-	question->database = baton_wire_read_string(&in);
-	question->os_user = baton_wire_read_string(&in);
-	question->is_secure = baton_wire_read_u8(&in) != 0;
-	question->has_ca = baton_wire_read_u8(&in) != 0;
-	question->has_certificate = baton_wire_read_u8(&in) != 0;
-	question->common_name = baton_wire_read_string(&in);
-	question->distinguished_name = baton_wire_read_string(&in);
-	if (in.bad || question->user == NULL || question->database == NULL ||
-		question->common_name == NULL || question->distinguished_name == NULL)
+	baton_read_login_question(&in, asked);
+	if (in.bad)
 		return false;
-
-	/* as ProcessStartupPacket cuts names that are too long */
-	if (strlen(question->user) >= NAMEDATALEN)
-		question->user[NAMEDATALEN - 1] = '\0';
-	if (strlen(question->database) >= NAMEDATALEN)
-		question->database[NAMEDATALEN - 1] = '\0';
-
-	return baton_address_make(&question->address, question->local ? AF_UNIX : family,
-							  port, address, 0);
-}
-
-static void
-write_answer(StringInfo out, uint32 request, const Answer *answer)
-{
-	baton_wire_u32(out, request);
-	baton_wire_u32(out, answer->method);
-	baton_wire_string(out, answer->method_name);
-	baton_wire_string(out, answer->verifier);
-	baton_wire_u8(out, answer->password_expired ? 1 : 0);
-	baton_wire_u32(out, answer->role);
-	baton_wire_u32(out, answer->database);
-	baton_wire_u8(out, answer->superuser ? 1 : 0);
-	baton_wire_i32(out, answer->role_limit);
-	baton_wire_i32(out, answer->database_limit);
-	baton_wire_i32(out, answer->role_backends);
-	baton_wire_i32(out, answer->database_backends);
-	baton_wire_string(out, answer->refusal_code != 0 ?
-					  unpack_sql_state(answer->refusal_code) : "");
-	baton_wire_string(out, answer->refusal_message);
-	baton_wire_string(out, answer->refusal_detail);
-	baton_wire_string(out, answer->refusal_hint);
-	baton_wire_u8(out, answer->refuse_first ? 1 : answer->refuse_proof ? 2 :
-				  answer->refuse_method ? 3 : 0);
-	baton_wire_string(out, answer->peer_match ? "1" : "");
-	baton_wire_i64(out, answer->good_until);
-	baton_wire_u8(out, answer->ask_backend ? 1 : answer->fires_triggers ? 2 : 0);
-	baton_wire_u8(out, answer->native);
-	baton_wire_i32(out, answer->max_sessions);
-	baton_wire_u8(out, answer->is_apart ? 1 : 0);
-	baton_wire_u8(out, answer->concerns);
-	baton_wire_u32(out, answer->role_hash);
-	baton_wire_u32(out, answer->database_hash);
+	question->user = pnstrdup(asked->user, NAMEDATALEN - 1);
+	question->database = pnstrdup(asked->database, NAMEDATALEN - 1);
+	return baton_address_make(&question->address, asked->is_host ? asked->family : AF_UNIX,
+							  asked->port, asked->peer_address.bytes, 0);
 }
 
 static void
 refuse(Answer *answer, int code, const char *message)
 {
-	answer->refusal_code = code;
+	answer->refusal_sqlstate = pstrdup(unpack_sql_state(code));
 	answer->refusal_message = message;
 }
 
@@ -214,7 +123,7 @@ static void
 refuse_by_hba(const Question *question, Answer *answer, bool by_line)
 {
 	char		host[NI_MAXHOST];
-	const char *encryption = question->is_secure ? _("SSL encryption") : _("no encryption");
+	const char *encryption = question->asked.is_secure ? _("SSL encryption") : _("no encryption");
 
 	pg_getnameinfo_all(&question->address.addr, question->address.salen,
 					   host, sizeof(host), NULL, 0, NI_NUMERICHOST);
@@ -238,11 +147,11 @@ check_certificate(const Question *question, Answer *answer, const HbaLine *line)
 {
 	if (line->clientcert == clientCertOff)
 		return true;
-	if (question->has_ca && question->has_certificate)
+	if (question->asked.has_ca && question->asked.has_certificate)
 		return true;
 	answer->method = BATON_AUTH_REJECT;
 	answer->refuse_first = true;
-	if (!question->has_ca)
+	if (!question->asked.has_ca)
 		refuse(answer, ERRCODE_CONFIG_FILE_ERROR,
 			   _("client certificates can only be checked if a root certificate store is available"));
 	else
@@ -261,7 +170,7 @@ static void
 check_certificate_name(const Question *question, Answer *answer, const HbaLine *line)
 {
 	const char *name = line->clientcertname == clientCertDN ?
-	question->distinguished_name : question->common_name;
+	question->asked.distinguished_name : question->asked.common_name;
 	bool		is_server_s = baton_server_authenticates() || answer->method == BATON_AUTH_BY_SERVER;
 	int			level = is_server_s ? DEBUG1 : LOG;
 
@@ -310,7 +219,7 @@ choose_method(const Question *question, Answer *answer)
 	int			type;
 
 	client.address = question->address;
-	client.is_secure = question->is_secure;
+	client.is_secure = question->asked.is_secure;
 	client.user = question->user;
 	client.database = question->database;
 	if (!baton_hba_can_answer(&client))
@@ -362,8 +271,8 @@ choose_method(const Question *question, Answer *answer)
 			break;
 		case uaPeer:
 			answer->method = BATON_AUTH_PEER;
-			answer->peer_match = question->os_user != NULL && question->os_user[0] != '\0' &&
-				baton_rules_map(line->usermap, question->user, question->os_user);
+			answer->peer_match = question->asked.os_user[0] != '\0' &&
+				baton_rules_map(line->usermap, question->user, question->asked.os_user);
 			break;
 		case uaGSS:
 			answer->method = BATON_AUTH_BY_SERVER;
@@ -615,7 +524,10 @@ baton_login_answer(const char *bytes, Size length, StringInfo out)
 	}
 	MemoryContextSwitchTo(outer_context);
 	if (understood)
-		write_answer(out, question.request, &answer);
+	{
+		answer.request = question.asked.request;
+		baton_write_login_answer(out, &answer);
+	}
 	/* a verifier must not lie about in free memory longer than it is needed */
 	if (answer.verifier[0] != '\0')
 		explicit_bzero(unconstify(char *, answer.verifier), strlen(answer.verifier));

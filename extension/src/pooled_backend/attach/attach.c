@@ -289,22 +289,21 @@ retire_at_exit(int code, Datum arg)
 
 /* WELCOME or REFUSED, whatever comes first. */
 static void
-receive_welcome(BatonIncoming *welcome)
+receive_welcome(BatonIncoming *welcome, BatonWelcome *said)
 {
+	BatonWireReader in;
+
 	if (baton_channel_await(BatonSelf.control, welcome) == BATON_RECEIVED_CLOSED)
 		refuse("the dispatcher closed the control connection");
-	if (welcome->frame.type == BATON_MSG_REFUSED)
+	if (welcome->frame.kind == BATON_MSG_REFUSED)
 	{
-		BatonWireReader in = {
-			.at = welcome->payload,
-			.end = welcome->payload + welcome->frame.length
-		};
-		char	   *why = baton_wire_read_string(&in);
+		BatonWireReader in = baton_incoming_reader(welcome);
 
-		refuse(psprintf("the dispatcher refused it: %s", why != NULL ? why : ""));
+		refuse(psprintf("the dispatcher refused it: %s", baton_wire_read_string(&in)));
 	}
-	if (welcome->frame.type != BATON_MSG_WELCOME || welcome->descriptor_count < 3 ||
-		welcome->frame.length < 4 + 4 + 8)
+	in = baton_incoming_reader(welcome);
+	baton_read_welcome(&in, said);
+	if (welcome->frame.kind != BATON_MSG_WELCOME || welcome->descriptor_count < 3 || in.bad)
 		refuse("the dispatcher's welcome is not understood");
 }
 
@@ -386,12 +385,7 @@ attach(void)
 	unsigned long long token;
 	BatonIncoming welcome;
 	StringInfoData hello;
-	uint32		number;
-	uint64		arena_size;
-	uint32		layout_version = BATON_LAYOUT_VERSION;
-	uint32		slot32;
-	uint64		token64;
-	uint32		pid = MyProcPid;
+	BatonWelcome said;
 	uint32		role;
 	uint64		epoch;
 	int			to_leave;
@@ -429,23 +423,20 @@ attach(void)
 				 errmsg("could not connect to pg_baton's dispatcher: %m")));
 	ReserveExternalFD();
 
-	slot32 = slot_index;
-	token64 = token;
 	initStringInfo(&hello);
-	appendBinaryStringInfo(&hello, (char *) &layout_version, sizeof(layout_version));
-	appendBinaryStringInfo(&hello, (char *) &slot32, sizeof(slot32));
-	appendBinaryStringInfo(&hello, (char *) &token64, sizeof(token64));
-	appendBinaryStringInfo(&hello, (char *) &pid, sizeof(pid));
-
-	appendBinaryStringInfo(&hello, (char *) &role, sizeof(role));
-	appendBinaryStringInfo(&hello, (char *) &MyDatabaseId, sizeof(MyDatabaseId));
+	baton_wire_u32(&hello, BATON_LAYOUT_VERSION);
+	baton_write_hello_backend(&hello, &(BatonHelloBackend)
+							  {
+								  .slot = slot_index,
+								  .attach_token = token,
+								  .pid = (uint32) MyProcPid,
+								  .role_oid = role,
+								  .database_oid = MyDatabaseId
+							  });
 	if (!baton_channel_send(BatonSelf.control, BATON_MSG_HELLO_BACKEND, 0,
 							hello.data, hello.len))
 		refuse("the dispatcher closed the control connection");
-	receive_welcome(&welcome);
-
-	memcpy(&number, welcome.payload + 4, sizeof(number));
-	memcpy(&arena_size, welcome.payload + 8, sizeof(arena_size));
+	receive_welcome(&welcome, &said);
 	BatonSelf.queue = welcome.descriptors[0];
 	ReserveExternalFD();
 	for (int i = 2; i < welcome.descriptor_count; i++)
@@ -453,7 +444,7 @@ attach(void)
 		BatonSelf.epolls[BatonSelf.epoll_count++] = welcome.descriptors[i];
 		ReserveExternalFD();
 	}
-	problem = baton_arena_map(welcome.descriptors[1], arena_size);
+	problem = baton_arena_map(welcome.descriptors[1], said.arena_size);
 	if (problem != NULL)
 		refuse(problem);
 	/* reset_values.c applies the settings once more, and warns again */
@@ -481,7 +472,7 @@ attach(void)
 	BatonSelf.slot->dedicated_cause = BATON_CAUSE_NONE;
 	BatonSelf.starts = BatonSelf.slot->starts;
 
-	problem = baton_socket_attach((int) number);
+	problem = baton_socket_attach((int) said.client_fd_number);
 	if (problem != NULL)
 		refuse(problem);
 	before_shmem_exit(retire_at_exit, (Datum) 0);

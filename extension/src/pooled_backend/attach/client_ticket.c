@@ -531,7 +531,7 @@ ask_for_client(uint64 ticket, BatonIncoming *client)
 	baton_wire_u32(&hello, (uint32) MyProcPid);
 	if (!baton_channel_send(dispatcher, BATON_MSG_HELLO_TICKET, 0, hello.data, hello.len) ||
 		baton_channel_await(dispatcher, client) != BATON_RECEIVED_FRAME ||
-		client->frame.type != BATON_MSG_CLIENT || client->descriptor_count != 1)
+		client->frame.kind != BATON_MSG_CLIENT || client->descriptor_count != 1)
 		ereport(FATAL,
 				(errcode(ERRCODE_CONNECTION_FAILURE),
 				 errmsg("pg_baton's dispatcher has not given the client it has a ticket for")));
@@ -561,23 +561,12 @@ put_socket(int client)
 
 /* Where the client is, as BackendInitialize() has found it of our own socket. */
 static void
-read_addresses(const Port *port, BatonWireReader *in)
+read_addresses(const Port *port, const BatonClientMessage *client)
 {
-	BatonPortEnd remote;
-	BatonPortEnd local;
-	uint8		remote_address[16];
-	uint8		local_address[16];
+	BatonPortEnd remote = {client->family, client->port, client->peer_address.bytes, client->scope};
+	BatonPortEnd local = {client->family, client->local_port, client->local_address.bytes, client->scope};
 	char		host_name[NI_MAXHOST];
 	char		port_name[NI_MAXSERV];
-
-	local.family = remote.family = baton_wire_read_u16(in);
-	remote.port = baton_wire_read_u16(in);
-	local.scope = remote.scope = baton_wire_read_u32(in);
-	baton_wire_read(in, remote_address, sizeof(remote_address));
-	remote.address = remote_address;
-	local.port = baton_wire_read_u16(in);
-	baton_wire_read(in, local_address, sizeof(local_address));
-	local.address = local_address;
 
 	baton_port_set_ends(&remote, &local);
 	host_name[0] = port_name[0] = '\0';
@@ -587,58 +576,29 @@ read_addresses(const Port *port, BatonWireReader *in)
 							   MemoryContextStrdup(TopMemoryContext, port_name));
 }
 
-/* A text that BatonTls has room for. */
-static void
-read_text(BatonWireReader *in, uint8 *to, Size size)
-{
-	char	   *text = baton_wire_read_string(in);
-
-	strlcpy((char *) to, text !=NULL ? text : "", size);
-}
-
 /* What is known of the client's TLS, which its relay has. */
 static void
-read_security(Port *port, BatonWireReader *in)
+read_security(Port *port, const BatonClientMessage *client)
 {
-	char	   *common_name;
-	char	   *distinguished_name;
-	bool		has_certificate;
-	uint32		length;
-	const char *certificate;
+	BatonTls   *tls = &baton_relayed_tls;
 
-	is_relayed = baton_wire_read_u8(in) != 0;
-	has_certificate = baton_wire_read_u8(in) != 0;
-	common_name = baton_wire_read_string(in);
-	distinguished_name = baton_wire_read_string(in);
-	if (common_name == NULL || distinguished_name == NULL)
-	{
-		in->bad = true;
-		return;
-	}
-	if (has_certificate)
+	is_relayed = client->is_relayed;
+	if (client->has_certificate)
 		baton_port_set_certificate(true,
-								   common_name[0] == '\0' ? NULL :
-								   MemoryContextStrdup(TopMemoryContext, common_name),
-								   MemoryContextStrdup(TopMemoryContext, distinguished_name));
-
-	length = baton_wire_read_u32(in);
-	certificate = in->at;
-	if (in->bad || length > (Size) (in->end - in->at))
-	{
-		in->bad = true;
-		return;
-	}
-	in->at += length;
+								   client->common_name[0] == '\0' ? NULL :
+								   MemoryContextStrdup(TopMemoryContext, client->common_name),
+								   MemoryContextStrdup(TopMemoryContext, client->distinguished_name));
 	if (is_relayed)
-		may_bind = baton_certificate_put(port, certificate, length);
+		may_bind = baton_certificate_put(port, client->server_certificate.data,
+										 client->server_certificate.length);
 
-	baton_relayed_tls.in_use = is_relayed;
-	baton_relayed_tls.bits = baton_wire_read_u32(in);
-	read_text(in, baton_relayed_tls.version, sizeof(baton_relayed_tls.version));
-	read_text(in, baton_relayed_tls.cipher, sizeof(baton_relayed_tls.cipher));
-	read_text(in, baton_relayed_tls.client_dn, sizeof(baton_relayed_tls.client_dn));
-	read_text(in, baton_relayed_tls.client_serial, sizeof(baton_relayed_tls.client_serial));
-	read_text(in, baton_relayed_tls.issuer_dn, sizeof(baton_relayed_tls.issuer_dn));
+	tls->in_use = is_relayed;
+	tls->bits = client->bits;
+	strlcpy((char *) tls->version, client->version, sizeof(tls->version));
+	strlcpy((char *) tls->cipher, client->cipher, sizeof(tls->cipher));
+	strlcpy((char *) tls->client_dn, client->client_dn, sizeof(tls->client_dn));
+	strlcpy((char *) tls->client_serial, client->client_serial, sizeof(tls->client_serial));
+	strlcpy((char *) tls->issuer_dn, client->issuer_dn, sizeof(tls->issuer_dn));
 }
 
 /* What a new TCP connection of the server's own gets from the parameters. */
@@ -690,38 +650,27 @@ let_go(void)
 		PqCommMethods = server_methods;
 }
 
-/* How pg_stat_gssapi would show it. */
-static void
-write_gss(StringInfo out)
+/* How pg_stat_gssapi would show it, and what SYSTEM_USER would say. */
+static BatonAuthenticated
+how_authenticated(void)
 {
-	const char *principal = NULL;
-	bool		by_gss = false;
+	BatonAuthenticated how = {0};
 
 #ifdef ENABLE_GSS
-	by_gss = be_gssapi_get_auth(MyProcPort);
-	principal = be_gssapi_get_princ(MyProcPort);
+	how.by_gss = be_gssapi_get_auth(MyProcPort);
+	how.principal = be_gssapi_get_princ(MyProcPort);
 #endif
-	baton_wire_u8(out, by_gss ? 1 : 0);
-	baton_wire_string(out, principal != NULL ? principal : "");
-}
-
-/* What SYSTEM_USER would say. */
-static void
-write_identity(StringInfo out)
-{
-	const char *method;
-	const char *identity = baton_client_identity(&method);
-
-	baton_wire_u8(out, identity != NULL ? 1 : 0);
-	baton_wire_string(out, method);
-	baton_wire_string(out, identity != NULL ? identity : "");
+	how.identity = baton_client_identity(&how.method);
+	how.had_to_prove = how.identity != NULL;
+	return how;
 }
 
 /* The server lets the client in.  The dispatcher does the rest. */
 static void
 finish_login(void)
 {
-	StringInfoData how;
+	StringInfoData payload;
+	BatonAuthenticated how;
 
 	(void) server_methods->flush();
 
@@ -740,10 +689,10 @@ finish_login(void)
 				(errcode(ERRCODE_CANNOT_CONNECT_NOW),
 				 errmsg("parameter \"%s\" has just been switched on", "db_user_namespace"),
 				 errhint("Connect again.")));
-	initStringInfo(&how);
-	write_gss(&how);
-	write_identity(&how);
-	(void) baton_channel_send(dispatcher, BATON_MSG_AUTHENTICATED, 0, how.data, how.len);
+	how = how_authenticated();
+	initStringInfo(&payload);
+	baton_write_authenticated(&payload, &how);
+	(void) baton_channel_send(dispatcher, BATON_MSG_AUTHENTICATED, 0, payload.data, payload.len);
 	proc_exit(0);
 }
 
@@ -760,30 +709,29 @@ begin_native(void)
 	StringInfoData who;
 	BatonIncoming answer;
 	BatonWireReader in;
-	char	   *why;
-	char	   *detail;
+	BatonNativeAnswer said;
 
 	let_go();
 	if (baton_relayed_tls.in_use)
 		baton_entry_set_tls(&baton_relayed_tls);
 	initStringInfo(&who);
-	baton_wire_u32(&who, GetAuthenticatedUserId());
-	baton_wire_u8(&who, superuser != NULL && strcmp(superuser, "on") == 0);
+	baton_write_native_in(&who, &(BatonNativeIn)
+						  {
+							  .role_oid = GetAuthenticatedUserId(),
+							  .superuser = superuser != NULL && strcmp(superuser, "on") == 0
+						  });
 	if (!baton_channel_send(dispatcher, BATON_MSG_NATIVE_IN, 0, who.data, who.len) ||
 		baton_channel_await(dispatcher, &answer) != BATON_RECEIVED_FRAME)
 		return;
 	baton_incoming_close(&answer);
 	pfree(who.data);
-	in.at = answer.payload;
-	in.end = answer.payload + answer.frame.length;
-	in.bad = answer.frame.type != BATON_MSG_NATIVE_ANSWER;
-	why = baton_wire_read_string(&in);
-	detail = baton_wire_read_string(&in);
-	if (!in.bad && why != NULL && detail != NULL && why[0] != '\0')
+	in = baton_incoming_reader(&answer);
+	baton_read_native_answer(&in, &said);
+	if (answer.frame.kind == BATON_MSG_NATIVE_ANSWER && !in.bad && said.why[0] != '\0')
 		ereport(FATAL,
 				(errcode(ERRCODE_TOO_MANY_CONNECTIONS),
-				 errmsg("%s", why),
-				 errdetail("%s", detail)));
+				 errmsg("%s", said.why),
+				 errdetail("%s", said.detail)));
 }
 
 /* It is the client's turn, or no longer. */
@@ -902,6 +850,7 @@ baton_ticket_take(const char *body, size_t length)
 	uint64		ticket;
 	BatonIncoming client;
 	BatonWireReader in;
+	BatonClientMessage known;
 
 	/* names end with a zero byte each (SendNegotiateProtocolVersion) */
 	if (length <= header || memchr(name, '\0', length - header) == NULL)
@@ -911,14 +860,13 @@ baton_ticket_take(const char *body, size_t length)
 		return false;
 
 	ask_for_client(ticket, &client);
-	in.at = client.payload;
-	in.end = client.payload + client.frame.length;
-	in.bad = false;
-	kind = baton_wire_read_u32(&in);
-	read_addresses(MyProcPort, &in);
-	read_security(MyProcPort, &in);
+	in = baton_incoming_reader(&client);
+	baton_read_client(&in, &known);
 	if (in.bad)
 		elog(FATAL, "pg_baton's dispatcher is of another version");
+	kind = known.kind;
+	read_addresses(MyProcPort, &known);
+	read_security(MyProcPort, &known);
 	put_socket(client.descriptors[0]);
 	set_keepalives(MyProcPort);
 

@@ -427,7 +427,7 @@ assignments_take_next(void)
 		return false;
 	if ((int32) pg_atomic_sub_fetch_u32(baton_atomic_u32(BatonSelf.pool->queued), 1) <= 0)
 		baton_queue_is_low();
-	if (incoming.frame.type != BATON_MSG_ASSIGN)
+	if (incoming.frame.kind != BATON_MSG_ASSIGN)
 		elog(FATAL, "the ready queue holds a message that is not understood");
 
 	take_instead(&incoming, true);
@@ -519,9 +519,9 @@ assignments_handle(uint32 cause)
 				break;
 		}
 		/* of them all an ASSIGN alone carries any */
-		if (incoming.frame.type != BATON_MSG_ASSIGN)
+		if (incoming.frame.kind != BATON_MSG_ASSIGN)
 			baton_incoming_close(&incoming);
-		switch (incoming.frame.type)
+		switch (incoming.frame.kind)
 		{
 			case BATON_MSG_ASSIGN:
 				baton_state_set(BATON_BACKEND_BUSY);

@@ -53,7 +53,7 @@ typedef struct DeltaHeader
 
 /* What one item of a context accounts for (bytes_of_item, context.rs). */
 #define ITEM_BYTES(key_length, value_length) \
-	((int64) (BATON_ITEM_SIZE + BATON_ENTRY_HEADER_SIZE) + (key_length) + (value_length))
+	((int64) (sizeof(BatonItem) + sizeof(BatonEntry)) + (key_length) + (value_length))
 
 /* Where a collected change lies, while they are settled. */
 typedef struct DeltaChange

@@ -29,8 +29,10 @@
 
 use crate::shell::link::layout::shared::*;
 use crate::shell::link::layout::{ArenaHeader, Item, SessionRecord};
-use crate::shell::sys::memory::bytes_of;
+use crate::shell::sys::memory::{bytes_of, value_of};
+use crate::shell::sys::socket::Address;
 use std::hash::{BuildHasher, RandomState};
+use std::mem::offset_of;
 use std::ops::Range;
 
 /// Heap offsets count units of this many bytes.
@@ -41,7 +43,7 @@ const PREFIX: usize = 16;
 const LINKS: usize = ENTRY_REFERENCES_BEFORE as usize;
 /// The account before an array of items.
 const ITEMS_PREFIX: usize = 8;
-const HEADER: usize = ENTRY_HEADER_SIZE as usize;
+const HEADER: usize = size_of::<Entry>();
 const CLASSES: usize = 8 * 32;
 /// The longest value that is looked up, and shared by those who have the same: to
 /// hash one takes some 150 microseconds.
@@ -135,16 +137,16 @@ fn items_room(count: usize) -> usize {
         0..=2 => count,
         _ => count.next_multiple_of(1 << ((count - 1).ilog2() - 1)),
     };
-    rounded * ITEM_SIZE as usize
+    rounded * size_of::<Item>()
 }
 
 impl Arena {
     /// Lays out `memory`, which must be zeroed, for so many sessions.
     /// `serial_base` must exceed every serial given by an earlier arena.
     pub fn new(memory: &'static mut [u8], sessions: u32, limit: usize, serial_base: u64) -> Arena {
-        let heap_offset = ARENA_HEADER_SIZE as usize + sessions as usize * RECORD_SIZE as usize;
+        let heap_offset = record_at(sessions);
         assert!(heap_offset <= memory.len() && memory.len() / UNIT <= u32::MAX as usize);
-        let arena = Arena {
+        let mut arena = Arena {
             heap_offset,
             heap_next: heap_offset,
             free: vec![Vec::new(); CLASSES],
@@ -167,15 +169,14 @@ impl Arena {
             heap_used: 0,
             heap_limit: limit as u64,
         };
-        let bytes = bytes_of(&header);
-        arena.memory[..bytes.len()].copy_from_slice(bytes);
+        arena.put(0, &header);
         arena
     }
 
     /// Bytes for a memory that allows `limit` bytes of contexts.
     pub fn total_size(sessions: u32, limit: usize) -> usize {
         const HEADROOM: usize = 64 << 20;
-        let fixed = ARENA_HEADER_SIZE as usize + sessions as usize * RECORD_SIZE as usize;
+        let fixed = record_at(sessions);
         let most = u32::MAX as usize * UNIT;
         (fixed + 2 * limit + HEADROOM)
             .min(most)
@@ -214,18 +215,15 @@ impl Arena {
 
     /// The account of session `index`, as its record says.
     pub fn account(&self, index: u32) -> u32 {
-        self.record_word(index, RECORD_OFF_ACCOUNT as usize) % ARENA_ACCOUNTS
+        self.record(index).account % ARENA_ACCOUNTS
     }
 
     fn account_at(account: u32) -> usize {
-        ARENA_OFF_ACCOUNTS as usize + account as usize * 8
+        ARENA_ACCOUNTS_OFFSET as usize + account as usize * 8
     }
 
     fn taken_by(&self, account: u32) -> usize {
-        let at = Self::account_at(account);
-        let mut bytes = [0; 8];
-        bytes.copy_from_slice(&self.memory[at..at + 8]);
-        u64::from_ne_bytes(bytes) as usize
+        self.get::<u64>(Self::account_at(account)) as usize
     }
 
     /// May so many bytes more be of that account? The rule of baton_arena_has_room.
@@ -236,23 +234,17 @@ impl Arena {
     }
 
     fn publish(&mut self) {
-        let offset = std::mem::offset_of!(ArenaHeader, heap_used);
-        self.put_u64(offset, self.used as u64);
-        self.put_u64(offset + 8, self.limit as u64);
+        let (used, limit) = (self.used as u64, self.limit as u64);
+        self.put(offset_of!(ArenaHeader, heap_used), &used);
+        self.put(offset_of!(ArenaHeader, heap_limit), &limit);
     }
 
-    fn put_u64(&mut self, at: usize, value: u64) {
-        self.memory[at..at + 8].copy_from_slice(&value.to_ne_bytes());
+    fn put<T: Copy>(&mut self, at: usize, value: &T) {
+        self.memory[at..at + size_of::<T>()].copy_from_slice(bytes_of(value));
     }
 
-    fn put_u32(&mut self, at: usize, value: u32) {
-        self.memory[at..at + 4].copy_from_slice(&value.to_ne_bytes());
-    }
-
-    fn u32_at(&self, at: usize) -> u32 {
-        let mut bytes = [0; 4];
-        bytes.copy_from_slice(&self.memory[at..at + 4]);
-        u32::from_ne_bytes(bytes)
+    fn get<T: Copy>(&self, at: usize) -> T {
+        value_of(&self.memory[at..at + size_of::<T>()])
     }
 
     // ---- blocks ----------------------------------------------------------
@@ -278,9 +270,9 @@ impl Arena {
             at
         };
         self.used += size;
-        self.put_u32(at, account);
+        self.put(at, &account);
         let taken = self.taken_by(account) + size;
-        self.put_u64(Self::account_at(account), taken as u64);
+        self.put(Self::account_at(account), &(taken as u64));
         self.publish();
         Ok(at)
     }
@@ -302,9 +294,9 @@ impl Arena {
     fn release_block(&mut self, at: usize, bytes: usize) {
         let (class, size) = class_of(bytes);
         self.free[class].push((at / UNIT) as u32);
-        let account = self.u32_at(at);
+        let account = self.get::<u32>(at);
         let taken = self.taken_by(account) - size;
-        self.put_u64(Self::account_at(account), taken as u64);
+        self.put(Self::account_at(account), &(taken as u64));
         self.used -= size;
         self.publish();
     }
@@ -314,16 +306,13 @@ impl Arena {
     /// What an entry holds. `entry` must have come from `intern`.
     pub fn content(&self, entry: u32) -> Content<'_> {
         let at = entry as usize * UNIT;
-        let key_length = usize::from(u16::from_ne_bytes([
-            self.memory[at + 10],
-            self.memory[at + 11],
-        ]));
-        let value_length = self.u32_at(at + 12) as usize;
+        let header: Entry = self.get(at);
         let key = at + HEADER;
+        let value = key + usize::from(header.key_length);
         Content {
-            kind: u16::from_ne_bytes([self.memory[at + 8], self.memory[at + 9]]),
-            key: &self.memory[key..key + key_length],
-            value: &self.memory[key + key_length..key + key_length + value_length],
+            kind: header.kind,
+            key: &self.memory[key..value],
+            value: &self.memory[value..value + header.value_length as usize],
         }
     }
 
@@ -335,13 +324,13 @@ impl Arena {
     }
 
     fn next_in_chain(&self, entry: u32) -> u32 {
-        self.u32_at(entry as usize * UNIT - 4)
+        self.get::<u32>(entry as usize * UNIT - 4)
     }
 
     /// Puts an entry before the others of its chain.
     fn link(&mut self, entry: u32, bucket: usize) {
         let first = std::mem::replace(&mut self.buckets.heads[bucket], entry);
-        self.put_u32(entry as usize * UNIT - 4, first);
+        self.put(entry as usize * UNIT - 4, &first);
     }
 
     fn unlink(&mut self, entry: u32) {
@@ -356,7 +345,7 @@ impl Arena {
             assert!(link != 0, "an entry that is in no chain");
             let following = self.next_in_chain(link);
             if following == entry {
-                return self.put_u32(link as usize * UNIT - 4, next);
+                return self.put(link as usize * UNIT - 4, &next);
             }
             link = following;
         }
@@ -422,13 +411,16 @@ impl Arena {
         };
         let block = self.allocate(account, PREFIX + HEADER + key.len() + length)?;
         let at = block + PREFIX;
-        self.put_u32(at - LINKS, 1);
-        self.put_u32(at - LINKS + 4, 0);
-        self.put_u64(at, self.next_serial);
+        self.put(at - LINKS, &1u32);
+        self.put(at - LINKS + 4, &0u32);
+        let header = Entry {
+            serial: self.next_serial,
+            kind,
+            key_length,
+            value_length,
+        };
         self.next_serial += 1;
-        self.memory[at + 8..at + 10].copy_from_slice(&kind.to_ne_bytes());
-        self.memory[at + 10..at + 12].copy_from_slice(&key_length.to_ne_bytes());
-        self.put_u32(at + 12, value_length);
+        self.put(at, &header);
         let key_at = at + HEADER;
         self.memory[key_at..key_at + key.len()].copy_from_slice(key);
         self.entries += 1;
@@ -445,16 +437,16 @@ impl Arena {
 
     pub fn retain(&mut self, entry: u32) {
         let at = entry as usize * UNIT - LINKS;
-        let references = self.u32_at(at);
+        let references = self.get::<u32>(at);
         assert!(references > 0, "a reference to an entry that is gone");
-        self.put_u32(at, references + 1);
+        self.put(at, &(references + 1));
     }
 
     pub fn release(&mut self, entry: u32) {
         let at = entry as usize * UNIT - LINKS;
-        let references = self.u32_at(at);
+        let references = self.get::<u32>(at);
         assert!(references > 0, "an entry released too often");
-        self.put_u32(at, references - 1);
+        self.put(at, &(references - 1));
         if references > 1 {
             return;
         }
@@ -514,11 +506,8 @@ impl Arena {
 
     /// Writes a part of an array, from item `at` on.
     pub fn write_items(&mut self, place: u32, at: usize, items: &[Item]) {
-        let mut position = place as usize * UNIT + at * ITEM_SIZE as usize;
-        for item in items {
-            let bytes = bytes_of(item);
-            self.memory[position..position + bytes.len()].copy_from_slice(bytes);
-            position += bytes.len();
+        for (index, item) in items.iter().enumerate() {
+            self.put(item_at(place, at + index), item);
         }
     }
 
@@ -531,20 +520,22 @@ impl Arena {
 
     /// Item `index` of an array.
     pub fn item(&self, place: u32, index: usize) -> Item {
-        let at = place as usize * UNIT + index * ITEM_SIZE as usize;
-        let mut aux = [0; 8];
-        aux.copy_from_slice(&self.memory[at + 8..at + 16]);
-        Item {
-            entry: self.u32_at(at),
-            counter: self.u32_at(at + 4),
-            aux: i64::from_ne_bytes(aux),
-        }
+        self.get(item_at(place, index))
     }
 
     pub fn put_record(&mut self, index: u32, record: &SessionRecord) {
-        let at = ARENA_HEADER_SIZE as usize + index as usize * RECORD_SIZE as usize;
-        assert!(at + RECORD_SIZE as usize <= self.heap_offset);
-        self.memory[at..at + RECORD_SIZE as usize].copy_from_slice(bytes_of(record));
+        assert!(record_at(index + 1) <= self.heap_offset);
+        self.put(record_at(index), record);
+    }
+
+    fn record(&self, index: u32) -> SessionRecord {
+        self.get(record_at(index))
+    }
+
+    fn change_record(&mut self, index: u32, change: impl FnOnce(&mut SessionRecord)) {
+        let mut record = self.record(index);
+        change(&mut record);
+        self.put_record(index, &record);
     }
 
     /// Changes what belongs to the context in a record: version, items, which of
@@ -557,78 +548,71 @@ impl Arena {
         statements: Range<usize>,
         flags: u32,
     ) {
-        let at = ARENA_HEADER_SIZE as usize + index as usize * RECORD_SIZE as usize;
-        let first = RECORD_OFF_FIRST_STATEMENT as usize;
-        self.put_u64(at + 8, version);
-        self.put_u32(at + 16, place);
-        self.put_u32(at + 20, count);
-        self.put_u32(at + 24, flags);
-        self.put_u32(at + first, statements.start as u32);
-        self.put_u32(at + first + 4, statements.len() as u32);
-    }
-
-    fn record_word(&self, index: u32, offset: usize) -> u32 {
-        self.u32_at(ARENA_HEADER_SIZE as usize + index as usize * RECORD_SIZE as usize + offset)
+        self.change_record(index, |record| {
+            record.context_version = version;
+            record.items = place;
+            record.item_count = count;
+            record.record_flags = flags;
+            record.first_statement = statements.start as u32;
+            record.statement_count = statements.len() as u32;
+        });
     }
 
     /// Place and number of a session's items, as its record says.
     pub fn record_items(&self, index: u32) -> (u32, u32) {
-        (self.record_word(index, 16), self.record_word(index, 20))
+        let record = self.record(index);
+        (record.items, record.item_count)
     }
 
     /// Which of them are statements.
     pub fn record_statements(&self, index: u32) -> Range<usize> {
-        let first = RECORD_OFF_FIRST_STATEMENT as usize;
-        let from = self.record_word(index, first) as usize;
-        from..from + self.record_word(index, first + 4) as usize
+        let record = self.record(index);
+        let from = record.first_statement as usize;
+        from..from + record.statement_count as usize
     }
 
     /// How its client has proved itself: an entry that is the session's, 0 for none,
     /// which its record names from now on.
     pub fn replace_authenticated(&mut self, index: u32, entry: u32) -> u32 {
-        let at = ARENA_HEADER_SIZE as usize + index as usize * RECORD_SIZE as usize;
-        let offset = RECORD_OFF_AUTHENTICATED as usize;
-        let before = self.record_word(index, offset);
-        self.put_u32(at + offset, entry);
+        let before = self.record(index).authenticated;
+        self.change_record(index, |record| record.authenticated = entry);
         before
     }
 
     /// What its greeting's backend has of the settings that only a starting backend takes.
     pub fn put_record_start_settings(&mut self, index: u32, start_settings: u64) {
-        let at = ARENA_HEADER_SIZE as usize + index as usize * RECORD_SIZE as usize;
-        self.put_u64(at + RECORD_OFF_START_SETTINGS as usize, start_settings);
+        self.change_record(index, |record| record.start_settings = start_settings);
     }
 
     /// Process ID and key, as in BackendKeyData.
     pub fn record_cancel(&self, index: u32) -> (i32, &[u8]) {
-        let pid = RECORD_OFF_CANCEL_PID as usize;
-        let at = ARENA_HEADER_SIZE as usize + index as usize * RECORD_SIZE as usize;
-        let from = at + RECORD_OFF_CANCEL_KEY as usize;
-        let length = self.record_word(index, pid + 4).min(32) as usize;
-        (
-            self.record_word(index, pid) as i32,
-            &self.memory[from..from + length],
-        )
+        let record = self.record(index);
+        let from = record_at(index) + offset_of!(SessionRecord, cancel_key);
+        let length = (record.cancel_key_length as usize).min(record.cancel_key.len());
+        (record.cancel_pid, &self.memory[from..from + length])
     }
 
     /// The login time, peer family and address of a record.
-    pub fn record_identity(&self, index: u32) -> (i64, crate::shell::sys::socket::Address) {
-        let at = ARENA_HEADER_SIZE as usize + index as usize * RECORD_SIZE as usize;
-        let short = |offset: usize| {
-            u16::from_ne_bytes([self.memory[at + offset], self.memory[at + offset + 1]])
+    pub fn record_identity(&self, index: u32) -> (i64, Address) {
+        let record = self.record(index);
+        let address = Address {
+            family: record.peer_family,
+            port: record.peer_port,
+            scope: record.peer_scope,
+            bytes: record.peer_address,
         };
-        let mut login = [0; 8];
-        login.copy_from_slice(&self.memory[at + 40..at + 48]);
-        let mut address = crate::shell::sys::socket::Address {
-            family: short(RECORD_OFF_PEER_FAMILY as usize),
-            port: short(RECORD_OFF_PEER_FAMILY as usize + 2),
-            scope: self.record_word(index, RECORD_OFF_PEER_SCOPE as usize),
-            ..Default::default()
-        };
-        let from = at + RECORD_OFF_PEER_ADDRESS as usize;
-        address.bytes.copy_from_slice(&self.memory[from..from + 16]);
-        (i64::from_ne_bytes(login), address)
+        (record.login_time_us, address)
     }
+}
+
+/// Where the record of a session is.
+fn record_at(index: u32) -> usize {
+    ARENA_HEADER_SIZE as usize + index as usize * size_of::<SessionRecord>()
+}
+
+/// Where an item of an array is.
+fn item_at(place: u32, index: usize) -> usize {
+    place as usize * UNIT + index * size_of::<Item>()
 }
 
 /// The block size of a class, in bytes.
@@ -645,7 +629,7 @@ mod tests {
     use super::*;
 
     fn arena(bytes: usize) -> Arena {
-        let all = bytes + (ARENA_HEADER_SIZE - ARENA_OFF_ACCOUNTS) as usize;
+        let all = bytes + (ARENA_HEADER_SIZE - ARENA_ACCOUNTS_OFFSET) as usize;
         Arena::new(Box::leak(vec![0; all].into_boxed_slice()), 4, bytes, 1)
     }
 

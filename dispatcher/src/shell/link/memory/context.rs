@@ -27,8 +27,7 @@ use std::collections::{btree_map, BTreeMap};
 use std::ops::Range;
 
 /// What one change takes beside key and value.
-const CHANGE_BYTES: usize =
-    std::mem::size_of::<Change>() + (ITEM_SIZE + ENTRY_HEADER_SIZE) as usize;
+const CHANGE_BYTES: usize = size_of::<Change>() + size_of::<Item>() + size_of::<Entry>();
 /// While half of the heap's headroom is gone, each backend may stage no more than
 /// this: the rest is for what others have on its way.
 const ON_THEIR_WAY: usize = 1 << 20;

@@ -49,7 +49,7 @@ impl Control {
         }
         let version = header.layout_version.load(Acquire);
         if version != LAYOUT_VERSION {
-            bail!("the extension has layout version {version}, this program {LAYOUT_VERSION}: both must come from the same build");
+            bail!("the extension has layout version {version:#x}, this program {LAYOUT_VERSION:#x}: both must come from the same build");
         }
         if header.total_size.load(Acquire) > mapping.length() as u64 {
             bail!("the control memory is cut short");
@@ -352,6 +352,27 @@ impl CounterPool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::shell::sys::memory::unsealed;
+    use std::os::fd::AsRawFd as _;
+
+    #[test]
+    fn a_memory_of_another_layout_is_refused_by_name() {
+        let memory = unsealed(1 << 16).unwrap();
+        let mapping = SharedMapping::open(memory.as_raw_fd()).unwrap();
+        let header = &mapping.slice::<ControlHeader>(0, 1).unwrap()[0];
+        let refusal = || match Control::open(memory.as_raw_fd()) {
+            Ok(_) => String::new(),
+            Err(error) => error.to_string(),
+        };
+        assert_eq!(refusal(), "the control memory is not pg_baton's");
+        header.magic.store(MAGIC, Relaxed);
+        header.layout_version.store(47, Relaxed);
+        let ours = format!("this program {LAYOUT_VERSION:#x}");
+        assert!(refusal().starts_with("the extension has layout version 0x2f, "));
+        assert!(refusal().contains(&ours));
+        header.layout_version.store(LAYOUT_VERSION, Relaxed);
+        assert_eq!(refusal(), "");
+    }
 
     #[test]
     fn counters_are_bounded_and_come_back() {

@@ -10,9 +10,10 @@ pub mod context;
 pub mod control;
 pub mod work;
 
-use crate::shell::link::layout::shared::{ENTRY_HEADER_SIZE, ITEM_SIZE};
+use crate::shell::link::layout::shared::{Entry, Item};
 
 /// What an item accounts for; baton_delta_growth (delta.c) does the same sum.
 fn bytes_of_item(content: arena::Content<'_>) -> i64 {
-    i64::from(ITEM_SIZE + ENTRY_HEADER_SIZE) + (content.key.len() + content.value.len()) as i64
+    let bytes = size_of::<Item>() + size_of::<Entry>() + content.key.len() + content.value.len();
+    bytes as i64
 }

@@ -25,9 +25,8 @@ use super::sessions::{Location, Whereabouts};
 use super::{index_of, Action, Core, Ending, Look, SessionId, Shown, Then, Why, Word, Words};
 
 /// Sessions looked at for each death, and in each round: 5 microseconds if all are
-/// here, and where their words have to be read a miss of the cache for each. Where the
-/// simulator runs it is so few that what comes in between comes in between.
-const LOOKED_AT_ONCE: usize = if cfg!(test) { 16 } else { 512 };
+/// here, and where their words have to be read a miss of the cache for each.
+const LOOKED_AT_ONCE: usize = 512;
 
 /// One backend that has ended.
 #[derive(Clone, Copy, Debug)]
@@ -137,7 +136,7 @@ impl Core {
         }
         if !self.burials.is_empty() {
             // Others take from the ready queue what it was to take.
-            self.look_for_sleepers(pool);
+            self.mark_dirty(pool);
         }
     }
 
@@ -304,7 +303,7 @@ impl Core {
     fn buried(&mut self, slot: u32, number: u32) {
         self.forget_backend(slot);
         // It may have been the one that was to take from the ready queue.
-        self.look_for_sleepers(number);
+        self.mark_dirty(number);
     }
 }
 

@@ -6,7 +6,7 @@
 //! Beyond the bound it holds a place of theirs instead; when others wait in
 //! vain for what is left, one of the role with most ends (MSG_EVICT).
 
-use super::places::{Places, Role};
+use super::places::{choose_excess, Places, Role};
 use super::tenants::Tenant;
 use super::{index_of, Action, Core, Shown, Word, Words};
 
@@ -139,7 +139,7 @@ impl Core {
         if let Some(number) = pool.filter(|_| is_new && !dedicated) {
             // It may sleep since before it was told of: nobody has poked it for
             // what was sent meanwhile.
-            self.look_for_sleepers(number);
+            self.mark_dirty(number);
         }
     }
 
@@ -184,9 +184,7 @@ impl Core {
         };
         let slots = self.backends.by_dedication().iter().map(|(_, slot)| *slot);
         let most = places.most_dedicated();
-        let mut excess = self.excess;
-        let chosen = excess.choose(slots, most, is_idle, role_backends);
-        self.excess = excess;
+        let chosen = choose_excess(slots, most, is_idle, role_backends);
         let Some((slot, backend)) = chosen.and_then(|slot| Some((slot, self.backends.get(slot)?)))
         else {
             return;

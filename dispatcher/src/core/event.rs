@@ -1,9 +1,9 @@
 //! What happens to the core, and what it asks for in return.
 
+use super::holds::Roles;
 use super::idle_clients::ClientOwes;
 use super::ids::SessionId;
 use super::pool_changes::PoolChange;
-use super::who_is_in::Roles;
 use super::words::Word;
 use crate::protocol::opening::Failure;
 
@@ -323,11 +323,10 @@ pub enum Action {
         role: u32,
         database: u32,
     },
-    /// Who is in the database of this hold: some of them, or (`is_all`) the last.
+    /// The sessions that are in the database of this hold.
     TellWhoIsIn {
         number: u32,
         roles: Roles,
-        is_all: bool,
     },
     /// A new failure to start backends for a pool, which is worth a line.
     TellFailure(u32),

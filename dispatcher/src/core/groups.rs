@@ -3,23 +3,22 @@
 //!
 //! The limits are held once for all of them: each tenant has its group's number, and what
 //! is decided for it looks there (`Core::limits_of`). So limits count for all tenants from
-//! the moment in which they are known. What is kept for each tenant follows, for so many
-//! in the event and in each round after it, as there may be very many: what is reserved,
-//! what backends are told of its mode; and its pool is looked at, as more may be
-//! served, or fewer. It does before its turn if a session comes into it.
+//! the moment in which they are known. What is kept for each tenant follows when the round
+//! ends, for so many in a round: what is reserved, what backends are told of its mode and of
+//! the memory that is left; and its pool is served, as more sessions may be served, or fewer.
+//! A tenant follows at once if a session comes into it.
 
 use super::ids::GroupKey;
-use super::lap::Lap;
 use super::pool_limits::{group_of, PoolLimits, PoolSettings};
-use super::pool_memory::GroupMemory;
 use super::pool_set::PoolSet;
+use super::scan::Cursor;
 use super::{Action, Core, TenantKey};
 use std::collections::{BTreeSet, HashMap, VecDeque};
 
-/// Groups that the launcher is asked about in a round, where it is asked about all.
-const ASKED_AT_ONCE: usize = if cfg!(test) { 8 } else { 256 };
-/// Tenants that follow new limits of their group in one go: some 100 microseconds.
-const FOLLOWING_AT_ONCE: usize = 256;
+/// Groups that the launcher is asked about in a round: a message each.
+pub(super) const ASKED_AT_ONCE: usize = 256;
+/// Tenants that follow their groups in a round: some 10 microseconds, and an action each.
+pub(super) const FOLLOWING_AT_ONCE: usize = 256;
 
 /// Which mark tells of settings of this database and role; 0 means all.
 pub type MarkOf = fn(database: u32, role: u32) -> usize;
@@ -35,11 +34,12 @@ pub struct Group {
     limits: Option<PoolLimits>,
     settings: PoolSettings,
     tenants: BTreeSet<u32>,
-    memory: GroupMemory,
+    /// Tenants that are still to follow the limits and the memory.
+    following: Cursor,
+    /// Of their sessions' contexts (pool_memory.rs).
+    pub memory_bytes: i64,
     /// Of counted ones, sessions that are being served (served.rs).
     served: usize,
-    /// Of tenants that are still to follow the limits.
-    following: Lap,
 }
 
 impl Group {
@@ -47,23 +47,13 @@ impl Group {
         self.limits.as_ref()
     }
 
-    pub fn memory(&self) -> &GroupMemory {
-        &self.memory
-    }
-
-    /// With the tenants that have it together.
-    pub fn memory_mut(&mut self) -> (&mut GroupMemory, &BTreeSet<u32>) {
-        (&mut self.memory, &self.tenants)
-    }
-
-    #[cfg(test)]
     pub fn tenants(&self) -> &BTreeSet<u32> {
         &self.tenants
     }
 
-    fn has_another(&mut self, is_new: bool) {
-        self.memory.has_another(self.tenants.len(), is_new);
-        self.following.has_another(self.tenants.len(), is_new);
+    #[cfg(test)]
+    pub fn is_following(&self) -> bool {
+        self.following.is_running()
     }
 }
 
@@ -82,15 +72,11 @@ pub struct Groups {
     most: usize,
     /// The launcher is to be asked about these, as their settings have changed.
     changed: PoolSet,
+    /// Groups of which tenants are still to follow.
+    following: VecDeque<GroupKey>,
     /// The one to begin with: those behind have their turn though the first ones change
     /// all the time.
     next_changed: u32,
-    at_once: usize,
-    /// Groups of which tenants are still to follow. One that is no more, or of which all
-    /// have, is passed over.
-    following: VecDeque<GroupKey>,
-    /// Keeps its room.
-    some: Vec<u32>,
 }
 
 impl Groups {
@@ -103,10 +89,8 @@ impl Groups {
             mark_of,
             most,
             changed: PoolSet::new(most),
-            next_changed: 0,
-            at_once: FOLLOWING_AT_ONCE,
             following: VecDeque::new(),
-            some: Vec::new(),
+            next_changed: 0,
         }
     }
 
@@ -157,7 +141,6 @@ impl Groups {
         let is_first = group.tenants.is_empty();
         group.key = key;
         group.tenants.insert(tenant);
-        group.has_another(true);
         if is_first {
             for mark in self.marks_of(key) {
                 let of_mark = self.by_mark.entry(mark);
@@ -174,7 +157,6 @@ impl Groups {
         };
         let group = &mut self.table[number as usize];
         group.tenants.remove(&tenant);
-        group.has_another(false);
         if group.tenants.is_empty() {
             *group = Group::default();
             self.by_key.remove(&key);
@@ -213,15 +195,40 @@ impl Groups {
         !self.changed.is_empty()
     }
 
-    /// Are tenants still to follow the limits of their group?
     pub fn are_followed(&self) -> bool {
         !self.following.is_empty()
     }
 
-    /// What comes in between comes in between.
-    #[cfg(test)]
-    pub fn follow_few(&mut self, at_once: usize) {
-        self.at_once = at_once;
+    /// All tenants of a group are to follow its limits and its memory.
+    pub fn follow(&mut self, key: GroupKey) {
+        let Some(group) = self.get_mut(key) else {
+            return;
+        };
+        let was_running = group.following.is_running();
+        group.following.begin();
+        if !was_running {
+            self.following.push_back(key);
+        }
+    }
+
+    /// The next tenants that follow, of one group after the other.
+    fn next_to_follow(&mut self, most: usize) -> Vec<u32> {
+        let mut some = Vec::new();
+        while some.len() < most {
+            let Some(key) = self.following.pop_front() else {
+                break;
+            };
+            let Some(group) = self.get_mut(key) else {
+                continue;
+            };
+            let all = &group.tenants;
+            let left = most - some.len();
+            some.extend((group.following).take(left, |from| all.range(from..).next().copied()));
+            if group.following.is_running() {
+                self.following.push_back(key);
+            }
+        }
+        some
     }
 
     fn next_to_ask(&mut self, most: usize) -> Vec<GroupKey> {
@@ -258,7 +265,7 @@ impl Core {
             tenant.joins(group);
         }
         self.follow_limits(number);
-        self.show_memory_left_to(number, key);
+        self.show_memory_left(number);
     }
 
     /// A tenant is no more.
@@ -295,49 +302,25 @@ impl Core {
             return;
         };
         group.limits = Some(limits);
-        let was_on = group.following.is_on();
-        group.following.begin(group.tenants.len());
-        if self.follow_some(key, self.groups.at_once).1 && !was_on {
-            self.groups.following.push_back(key);
-        }
-        self.show_memory_left(key);
+        self.groups.follow(key);
     }
 
-    /// In each round: the next ones that follow, of one group after the other.
-    pub(super) fn follow_limits_on(&mut self) {
-        let mut left = self.groups.at_once;
-        while left > 0 {
-            let Some(key) = self.groups.following.pop_front() else {
-                return;
-            };
-            let (followed, is_on) = self.follow_some(key, left);
-            left -= followed;
-            if is_on {
-                self.groups.following.push_front(key);
-            }
-        }
-    }
-
-    /// So many tenants of a group, at most. How many those were; and whether there are more.
-    fn follow_some(&mut self, key: GroupKey, most: usize) -> (usize, bool) {
-        let mut some = std::mem::take(&mut self.groups.some);
-        let (mut followed, mut is_on) = (0, false);
-        if let Some(group) = self.groups.get_mut(key) {
-            followed = group.following.next(&group.tenants, most, &mut some);
-            is_on = group.following.is_on();
-        }
-        for number in some.drain(..) {
+    /// In each round: the next tenants that follow.
+    pub(super) fn follow_groups(&mut self) {
+        for number in self.groups.next_to_follow(FOLLOWING_AT_ONCE) {
             self.follow_limits(number);
-            if let Some(pool) = self.pool_of_tenant(number) {
-                if let Some(pool) = self.pool_mut(pool) {
-                    // Its room is looked at anew.
-                    pool.without_room.insert(number);
-                }
+            self.show_memory_left(number);
+            let Some(pool) = self.pool_of_tenant(number) else {
+                continue;
+            };
+            if let Some(pool) = self.pool_mut(pool) {
+                // Its room is looked at anew.
+                pool.without_room.insert(number);
+            }
+            if self.in_want.contains(pool) || self.lacks_backends(pool) {
                 self.mark_dirty(pool);
             }
         }
-        self.groups.some = some;
-        (followed, is_on)
     }
 
     /// What is kept of a tenant is as its limits say.
@@ -380,12 +363,17 @@ impl Core {
                 assert_eq!(limits, group.limits(), "of its group");
                 listed.push(*number);
             }
-            let is_listed = self.groups.following.contains(key);
-            assert!(!group.following.is_on() || is_listed, "nobody goes on");
         }
         listed.sort_unstable();
         assert!(self.tenants.existing().iter().eq(listed));
         let is_there = |number| self.groups.table[number as usize].tenants.first().is_some();
+        for (key, group) in self.groups.iter() {
+            let is_listed = self.groups.following.contains(key);
+            assert!(
+                !group.following.is_running() || is_listed,
+                "a group that is not followed"
+            );
+        }
         assert!(
             self.groups.changed.iter().all(is_there),
             "a change of what is no more"
@@ -402,13 +390,10 @@ impl Core {
         assert_eq!(free + self.groups.by_key.len(), self.groups.table.len());
     }
 
-    /// Has this tenant still to follow the limits of its group?
+    /// Has this tenant still to follow its group?
     #[cfg(test)]
     pub(super) fn is_to_follow(&self, number: u32) -> bool {
         let group = self.group_of(number).and_then(|key| self.groups.get(key));
-        let mut passed = group.map(|group| group.following.passed(&group.tenants));
-        !passed
-            .as_mut()
-            .is_some_and(|passed| passed.any(|it| it == number))
+        group.is_some_and(|group| group.following.is_running())
     }
 }

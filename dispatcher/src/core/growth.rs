@@ -35,10 +35,10 @@ impl Growth {
         if self.force_migration && self.waiting > 0 {
             least = least.max(2);
         }
-        let for_takings = usize::from(self.is_short_of_one);
+        let for_steals = usize::from(self.is_short_of_one);
         (self.for_waiting())
             .max(least.saturating_sub(self.backends))
-            .max(for_takings)
+            .max(for_steals)
     }
 
     fn for_waiting(&self) -> usize {
@@ -55,7 +55,7 @@ impl Growth {
         } else if self.backends + nth < self.min_backends {
             Reason::Least
         } else if self.is_short_of_one {
-            Reason::Takings
+            Reason::Steals
         } else {
             Reason::ForcedMigration
         }
@@ -83,54 +83,25 @@ impl Growth {
 /// each once.
 #[derive(Debug, Default)]
 pub struct Search {
-    first: usize,
     looked_at: usize,
-    /// Of these, not what was searched for.
-    in_vain: usize,
     lingering: VecDeque<u32>,
-    /// The place of the first that was free.
-    found: Option<usize>,
 }
 
 impl Search {
-    pub fn from(first: usize) -> Search {
-        Search {
-            first,
-            ..Search::default()
-        }
-    }
-
-    /// The place of the first that it has not looked at, of so many.
-    pub fn next(&self, slots: usize) -> usize {
-        (self.first + self.looked_at) % slots.max(1)
-    }
-
-    pub fn found(&self) -> Option<usize> {
-        self.found
-    }
-
     /// The slot, and the state it was seen in, to be claimed by compare-and-swap. `state`:
-    /// None if the session may not have this one. After `most` in vain it looks at no more.
+    /// None if the session may not have this one.
     pub fn find(
         &mut self,
         slots: &[u32],
-        most: usize,
         state: impl Fn(u32) -> Option<Word>,
     ) -> Option<(u32, Word)> {
-        while self.in_vain < most && self.looked_at < slots.len() {
-            let at = self.next(slots.len());
-            let slot = slots[at];
-            let seen = state(slot);
-            if seen.is_some_and(Word::is_free) {
-                self.found.get_or_insert(at);
-            }
+        while let Some(slot) = slots.get(self.looked_at).copied() {
             self.looked_at += 1;
-            match seen {
+            match state(slot) {
                 Some(Word::Idle) => return Some((slot, Word::Idle)),
                 Some(Word::Linger) => self.lingering.push_back(slot),
                 _ => {}
             }
-            self.in_vain += 1;
         }
         while let Some(slot) = self.lingering.pop_front() {
             if let Some(state) = state(slot).filter(|state| state.is_free()) {
@@ -246,36 +217,19 @@ mod tests {
         let slots = [1, 2, 3, 4, 5];
         let state = |slot: u32| words.get(slot as usize - 1).copied();
         let mut search = Search::default();
-        let mut found = || search.find(&slots, 9, state).map(|(slot, _)| slot);
+        let mut found = || search.find(&slots, state).map(|(slot, _)| slot);
         assert_eq!(
             [(); 5].map(|()| found()),
             [Some(3), Some(5), Some(2), Some(4), None]
         );
         // One that does not linger any more when it comes to its turn.
         let mut search = Search::default();
-        assert!(search.find(&slots[..3], 9, state).is_some());
+        assert!(search.find(&slots[..3], state).is_some());
         assert_eq!(
-            search.find(&slots[..3], 9, |slot| state(slot).filter(|_| slot != 2)),
+            search.find(&slots[..3], |slot| state(slot).filter(|_| slot != 2)),
             None
         );
         let mut search = Search::default();
-        assert_eq!(search.find(&[3], 9, |_| None), None);
-    }
-
-    #[test]
-    fn so_many_are_looked_at_in_vain_and_no_more_whoever_is_free_behind_them() {
-        let slots: Vec<u32> = (0..20).collect();
-        let state = |slot| Some(if slot < 10 { Word::Busy } else { Word::Idle });
-        let mut search = Search::default();
-        assert_eq!(search.find(&slots, 4, state), None);
-        assert_eq!((search.next(20), search.found()), (4, None));
-        let mut search = Search::from(7);
-        let found: Vec<u32> = (0..20)
-            .filter_map(|_| search.find(&slots, 4, state))
-            .map(|(slot, _)| slot)
-            .collect();
-        // Those that it finds do not count.
-        assert_eq!(found, (10..20).collect::<Vec<u32>>());
-        assert_eq!(search.found(), Some(10));
+        assert_eq!(search.find(&[3], |_| None), None);
     }
 }

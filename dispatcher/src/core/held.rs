@@ -5,23 +5,12 @@
 //! (`Action::Measure`).
 
 use super::backends::Life;
-use super::cursor::Cursor;
 use super::stall::{Seen, Since, Waiting, SLOW_START_US};
 use super::{Action, Core, Word, Words};
 
-/// Backends, and pools, that are looked at in a tick: as there are ten ticks from one look
-/// at a backend to the next, of ten times as many each is looked at in time.
-const LOOKED_AT_ONCE: usize = if cfg!(test) { 4 } else { 256 };
-
-/// Where it goes on.
-#[derive(Debug, Default)]
-pub struct LookForHeld {
-    backends: Cursor,
-    /// And the look for whose they are.
-    roles: Cursor,
-    /// Sessions that waited and have got a backend.
-    pub handed_out: u64,
-}
+/// Backends that are measured in a tick, a few system calls each: as there are ten ticks from
+/// one look at a backend to the next, of ten times as many each is measured in time.
+const MEASURED_AT_ONCE: usize = 256;
 
 impl Core {
     /// Is it one whose transactions count as held, or that a dedicated session has?
@@ -38,7 +27,7 @@ impl Core {
             without_us: self.longest_without_us(),
         };
         let (boost, timeout_us) = (self.stall.boost(), self.limits.session_wait_timeout_us);
-        let handed_out = self.held.handed_out;
+        let handed_out = self.handed_out;
         (self.stall).look(self.now.us, handed_out, waiting, timeout_us, held);
         if waiting.longest_us.is_none() && held == 0 {
             return;
@@ -50,10 +39,10 @@ impl Core {
         if held == 0 && !are_more && !self.stall.allows_one() {
             return;
         }
-        for _ in 0..LOOKED_AT_ONCE.min(self.backends.end() as usize) {
-            let slot = self.held.backends.step(self.backends.end());
-            let found = slot.and_then(|slot| Some((slot, self.backends.get(slot)?)));
-            let Some((slot, backend)) = found else {
+        let (first, end) = (self.next_measured, self.backends.end());
+        let mut measured = 0;
+        for slot in (first.min(end)..end).chain(0..first.min(end)) {
+            let Some(backend) = self.backends.get(slot) else {
                 continue;
             };
             if backend.life() == Life::Starting {
@@ -66,6 +55,11 @@ impl Core {
             let is_at_work = self.may_be_idle(slot) && words.backend(slot) == Word::Busy;
             if backend.is_to_be_seen(is_at_work, self.now.us) {
                 self.actions.push_back(Action::Measure(slot));
+                measured += 1;
+                if measured == MEASURED_AT_ONCE {
+                    self.next_measured = slot + 1;
+                    return;
+                }
             }
         }
     }
@@ -116,16 +110,14 @@ impl Core {
         }
     }
 
-    /// In each tick in which somebody waits: whose sessions backends have at the moment, of
-    /// very many backends some. Which role has how many counts for those that wait.
+    /// In each tick in which a session waits: whose sessions backends have at the moment.
+    /// Which role has how many counts for those that wait.
     pub(super) fn note_roles(&mut self, words: &impl Words) {
         if self.in_want.is_empty() {
             return;
         }
-        for _ in 0..LOOKED_AT_ONCE.min(self.backends.end() as usize) {
-            if let Some(slot) = self.held.roles.step(self.backends.end()) {
-                self.note_role(slot, words);
-            }
+        for slot in 0..self.backends.end() {
+            self.note_role(slot, words);
         }
     }
 

@@ -1,44 +1,48 @@
 //! Databases that a statement wants for itself (DROP DATABASE and its like).
 //!
-//! The process that executes it holds the database by an open connection,
-//! from before the server counts who else is there up to its transaction's
-//! end, when the server's lock on the database goes as well. As long as it is
-//! held the pool starts no backend there, and greets nobody: who logs in waits
-//! until a backend can be started, as he would wait for that lock, and gets
-//! the server's own answer then. When no session is there, neither stay its
-//! idle backends.
+//! The process that executes the statement holds the database by an open connection, from
+//! before the server counts who else is there up to its transaction's end, when the server's
+//! lock on the database goes as well. As long as it is held the pool starts no backend there,
+//! and greets no session: a client that logs in waits until a backend can be started, as it
+//! would wait for that lock, and gets the server's own answer then. If no session is there,
+//! its idle backends go. The statement asks again every 100 ms (database_access.c).
 //!
-//! Where its sessions are ended (WITH (FORCE)) their pools hand out nobody any more. All
-//! ready queues are emptied, some in each round, and then all sessions looked at
-//! (stop.rs). When the statement has ended that is done once more, as backends have
-//! given some back since; and the hold lasts until it is.
+//! If its sessions are ended (WITH (FORCE)), its pools hand out no session any more, their
+//! ready queues are emptied, and all sessions are looked at (stop.rs). When the statement has
+//! ended that is done once more, as backends have given some back since; and the hold lasts
+//! until it is.
 
+use super::pool_changes::Reason;
 use super::sessions::Location;
 use super::{Action, Core, SessionId, Then, Words};
 
-/// Ready queues that are emptied in a round: some system calls each.
-const TAKEN_BACK_AT_ONCE: usize = if cfg!(test) { 2 } else { 256 };
+/// Backends of a held database that are told to go when the statement asks: a system call each.
+const RETIRED_AT_ONCE: usize = 128;
+
+/// Sessions by the role's OID, as its name may be another role's by now. A role may be listed
+/// several times.
+pub type Roles = Vec<(u32, u32)>;
 
 /// One database that is held.
 pub struct Hold {
-    /// Its holder's number. None: he has gone, and not all have been looked at yet.
+    /// Its holder's number. None: the holder has gone, and sessions are still looked at.
     number: Option<u32>,
     /// A name may be another database's by now.
     database_oid: u32,
     /// Its sessions are ended.
     forced: bool,
-    /// Ready queues are still to be emptied: those of pools from this one on.
-    to_take_back: Option<u32>,
+    /// The holder waits to be told who is there.
+    is_asked: bool,
     /// The session that executes the statement, 0 if it is none of the pool's.
     own: SessionId,
-    /// Whom nobody had when its holder went.
+    /// Sessions that no backend had when the holder went.
     #[cfg(test)]
     to_end: Vec<SessionId>,
 }
 
 impl Core {
-    /// Takes or confirms a hold. Who is in the database is counted and told
-    /// (`TellWhoIsIn`); if that is nobody, neither stay its idle backends.
+    /// Takes or confirms a hold. The sessions in the database are counted and told
+    /// (`TellWhoIsIn`); if there are none, its idle backends go.
     pub fn hold(
         &mut self,
         number: u32,
@@ -52,65 +56,94 @@ impl Core {
             number: Some(number),
             database_oid,
             forced,
-            to_take_back: forced.then_some(0),
+            is_asked: true,
             own,
             #[cfg(test)]
             to_end: Vec::new(),
         });
-        self.who_is_in.begin(number, database_oid, own);
-        match forced {
-            // They end, and are counted then.
-            true => self.take_back_on(),
-            false => self.count_who_is_in(words),
+        if !forced {
+            return self.tell_who_is_in(words);
         }
+        // Sessions end, and those that are left are counted then.
+        let pools: Vec<u32> = self.pools.in_database(database_oid, 0).collect();
+        for pool in pools {
+            if self.pools.with_backends().contains(pool) {
+                self.act(Action::TakeBack(pool));
+            }
+        }
+        self.then(Then::EndSessions);
     }
 
-    /// Is there more to be done without anything having happened?
-    pub(super) fn is_taking_hold(&self) -> bool {
-        let mut holds = self.holds.iter();
-        self.who_is_in.has_more()
-            || holds.any(|hold| hold.to_take_back.is_some() || hold.number.is_none())
+    /// Ready queues have been emptied: all sessions if the dispatcher stops, and those of
+    /// databases that are held by force, are looked at.
+    pub(super) fn end_sessions(&mut self, words: &impl Words) {
+        self.begin_to_end(words);
+        self.tell_who_is_in(words);
     }
 
-    /// In each round: the next ready queues.
-    pub(super) fn take_back_on(&mut self) {
-        let mut left = TAKEN_BACK_AT_ONCE;
+    /// Answers all holders that ask.
+    fn tell_who_is_in(&mut self, words: &impl Words) {
         for at in 0..self.holds.len() {
             let hold = &mut self.holds[at];
-            let Some(from) = hold.to_take_back else {
+            let is_asked = std::mem::take(&mut hold.is_asked);
+            let Some(number) = hold.number.filter(|_| is_asked) else {
                 continue;
             };
-            let pools = self.pools.in_database(hold.database_oid, from);
-            let pools: Vec<u32> = pools.take(left).collect();
-            left -= pools.len();
-            hold.to_take_back = pools.last().map_or(Some(from), |last| Some(last + 1));
-            for pool in pools {
-                if self.pools.with_backends().contains(pool) {
-                    self.act(Action::TakeBack(pool));
-                }
+            let (database_oid, own) = (hold.database_oid, hold.own);
+            let roles = self.who_is_in(database_oid, own, words);
+            #[cfg(test)]
+            self.check_who_is_in(database_oid, own, &roles, words);
+            if roles.is_empty() {
+                self.retire_all_in(database_oid);
             }
-            self.then(Then::EndSessions);
+            self.act(Action::TellWhoIsIn { number, roles });
         }
     }
 
-    /// Sessions end that are to: all if it stops, and those of databases whose ready queues
-    /// are empty.
-    pub(super) fn end_sessions(&mut self, words: &impl Words) {
-        let mut begins = self.stopping;
-        for hold in &mut self.holds {
-            let Some(from) = hold.to_take_back else {
+    /// Sessions of a database that have been greeted, or that a backend greets just now;
+    /// without the statement's own.
+    fn who_is_in(&self, database_oid: u32, own: SessionId, words: &impl Words) -> Roles {
+        let mut roles = Roles::new();
+        for number in self.tenants.in_database(database_oid, 0) {
+            let Some(tenant) = self.tenant(number) else {
                 continue;
             };
-            let mut left = self.pools.in_database(hold.database_oid, from);
-            if left.next().is_none() {
-                hold.to_take_back = None;
-                begins = true;
+            let own = self.sessions.get(own);
+            let own_is_in = own.is_some_and(|own| own.tenant() == number && !own.is_ungreeted());
+            let count = self.sessions.greeted_members(number) - usize::from(own_is_in);
+            if count > 0 {
+                roles.push((tenant.key().role_oid, count as u32));
             }
         }
-        if begins {
-            self.begin_to_end(words);
+        for slot in self.backends_in(database_oid) {
+            let id = words.backend_session(slot);
+            if id != own && self.is_ungreeted(id) && self.is_in_database(id, words) {
+                roles.extend(self.key_of(id).map(|key| (key.role_oid, 1)));
+            }
         }
-        self.count_who_is_in(words);
+        roles
+    }
+
+    fn backends_in(&self, database_oid: u32) -> impl Iterator<Item = u32> + '_ {
+        let pools = self.pools.in_database(database_oid, 0);
+        pools
+            .filter_map(|number| self.pool(number))
+            .flat_map(|pool| pool.all_backends())
+    }
+
+    /// Backends of a database in which there is no session go, so many each time.
+    fn retire_all_in(&mut self, database_oid: u32) {
+        let slots = self.backends_in(database_oid);
+        let stays = |slot: &u32| (self.backends.life(*slot)).is_some_and(|it| !it.is_leaving());
+        let slots: Vec<u32> = slots.filter(stays).take(RETIRED_AT_ONCE).collect();
+        for slot in slots {
+            self.retire(slot, Reason::Hold);
+        }
+    }
+
+    /// A session has been greeted.
+    pub(super) fn greeted(&mut self, id: SessionId) {
+        self.sessions.greeted(id);
     }
 
     /// The statement's transaction has ended, or its process.
@@ -120,23 +153,21 @@ impl Core {
         };
         #[cfg(test)]
         self.note_who_is_to_end(at, words);
-        self.who_is_in.end(number);
         let hold = &mut self.holds[at];
         hold.number = None;
-        if hold.forced && hold.to_take_back.is_none() {
-            // Whoever is not ended by then would live on.
+        if hold.forced {
+            // A session that has not ended by then would live on.
             return self.begin_to_end(words);
         }
         self.release_holds();
     }
 
-    /// Those whose holders have gone, as soon as nobody is to end by them.
+    /// Holds whose holders have gone end as soon as no session is to end by them.
     pub(super) fn release_holds(&mut self) {
         let is_ending = self.is_ending();
         let before = self.holds.len();
         self.holds.retain(|hold| {
-            let may_end = hold.forced && (is_ending || hold.to_take_back.is_some());
-            let stays = hold.number.is_some() || may_end;
+            let stays = hold.number.is_some() || (hold.forced && is_ending);
             #[cfg(test)]
             assert!(
                 stays
@@ -153,7 +184,7 @@ impl Core {
         }
         // Another database may have this name now.
         self.act(Action::ForgetAllGreetings);
-        // Who waits there gets his backend in the next rounds.
+        // Sessions that wait there get backends in the next rounds.
         self.mark_waiting_in_any_case();
     }
 
@@ -219,5 +250,29 @@ impl Core {
         let to_end = ids
             .filter(|id| hold.forced && self.is_forced_out(*id, words) && self.is_ours(*id, words));
         self.holds[at].to_end = to_end.collect();
+    }
+
+    /// What is told is what all sessions, looked at one by one, say.
+    #[cfg(test)]
+    fn check_who_is_in(
+        &self,
+        database_oid: u32,
+        own: SessionId,
+        roles: &Roles,
+        words: &impl Words,
+    ) {
+        let mut told = std::collections::BTreeMap::<u32, u32>::new();
+        let mut found = told.clone();
+        for (role, count) in roles {
+            *told.entry(*role).or_default() += count;
+        }
+        for id in self.sessions.ids() {
+            let key = self.key_of(id).expect("it has a tenant");
+            let is_there = key.database_oid == database_oid && id != own;
+            if is_there && self.is_in_database(id, words) {
+                *found.entry(key.role_oid).or_default() += 1;
+            }
+        }
+        assert_eq!(told, found, "who is in a database");
     }
 }

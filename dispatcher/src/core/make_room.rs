@@ -82,11 +82,6 @@ impl Room {
         std::mem::take(&mut self.meant_for)
     }
 
-    /// One could not get it yet.
-    pub fn is_still_meant_for(&mut self, pool: u32) {
-        self.meant_for.push(pool);
-    }
-
     #[cfg(test)]
     pub fn offered_for(&self) -> Option<u32> {
         self.offered_for

@@ -39,7 +39,6 @@ mod backends;
 mod burial;
 mod cancel;
 mod coming;
-mod cursor;
 mod dedicated;
 mod event;
 mod failures;
@@ -51,7 +50,6 @@ mod holds;
 mod idle_clients;
 mod ids;
 mod keyed;
-mod lap;
 mod leave;
 mod make_room;
 mod modes;
@@ -64,10 +62,10 @@ mod pool_set;
 mod pool_table;
 mod pools;
 mod room;
+mod scan;
 mod serve;
 mod served;
 mod sessions;
-mod shrink;
 #[cfg(test)]
 mod simulator;
 mod stall;
@@ -77,7 +75,6 @@ mod tally;
 mod tenants;
 mod waits;
 mod want;
-mod who_is_in;
 mod whose;
 mod words;
 
@@ -86,6 +83,7 @@ pub use attach::{Attach, Identity};
 pub use backends::Backend;
 pub use event::{Action, Ending, Event, Leaving, Look, Says, Skipped, Then, Why};
 pub use groups::MarkOf;
+pub use holds::Roles;
 pub use idle_clients::ClientOwes;
 pub use ids::{index_of, SessionId};
 pub use places::may_take;
@@ -96,35 +94,32 @@ pub use pool_limits::{PoolLimits, PoolMode, PoolSettings};
 pub use pools::PoolKey;
 pub use tally::Tally;
 pub use tenants::{StartsAs, TenantKey};
-pub use who_is_in::Roles;
 pub use whose::{Tells, Whose};
 pub use words::{Shown, Word, Words};
 
 use admission::Crowd;
 use backends::Backends;
 use burial::Burials;
-use cursor::Cursor;
 use dedicated::Evicted;
 use failures::Ungreeted;
 use groups::Groups;
-use held::LookForHeld;
 use holds::Hold;
+use ids::GroupKey;
 use keyed::Table;
 use make_room::Room;
+use modes::Waking;
 use passing::Passing;
-use places::{Excess, Places};
-use pool_memory::MemoryLaps;
+use places::Places;
 use pool_set::PoolSet;
 use pools::Pools;
 use serve::Round;
 use sessions::Sessions;
 use stall::Stall;
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use stop::Endings;
-use sweep::Sweeping;
+use sweep::Sweep;
 use tenants::Tenant;
 use want::Wants;
-use who_is_in::WhoIsIn;
 
 /// A moment, read once for all events of a round.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -156,7 +151,7 @@ pub struct Limits {
     pub max_backends: usize,
     pub min_backends: usize,
     /// Up to so many a pool gets one more where its sessions often take each other's.
-    pub backends_for_takings: usize,
+    pub backends_for_steals: usize,
     /// None: what is left.
     pub max_dedicated: Option<usize>,
     /// Beyond max_backends, in a stall. None: what is left.
@@ -200,29 +195,27 @@ pub struct Core {
     unused_from: u32,
     /// Limits of a role in a database.
     groups: Groups,
-    memory_laps: MemoryLaps,
+    /// Groups that have more memory left than before: backends that want it are woken.
+    memory_to_wake: BTreeMap<GroupKey, u8>,
     session_tally: Tally,
     /// Pools in which somebody may wait.
     in_want: PoolSet,
-    /// Pools to look at when the round ends.
-    dirty: Vec<u32>,
+    /// Pools to serve when the round ends.
+    dirty: PoolSet,
     round: Round,
     room: Room,
     passing: Passing,
     stall: Stall,
-    /// Where the look for backends that are held goes on.
-    held: LookForHeld,
-    excess: Excess,
+    /// Sessions that waited and have got a backend, so far.
+    handed_out: u64,
+    /// The first backend to be measured in the next tick.
+    next_measured: u32,
     evicted: Option<Evicted>,
     /// Databases that statements want for themselves.
     holds: Vec<Hold>,
-    who_is_in: WhoIsIn,
     /// All sessions keep their backends, as there are but few.
     are_few: bool,
-    /// Backends that are told so when they are few no more.
-    to_wake: Cursor,
-    /// Pools whose backends are, as their mode is another.
-    waking: PoolSet,
+    waking: Waking,
     crowd: Crowd,
     stopping: bool,
     wants: Wants,
@@ -230,7 +223,7 @@ pub struct Core {
     expiring: PoolSet,
     /// Whose clients no backend will greet.
     ungreeted: VecDeque<Ungreeted>,
-    sweeping: Sweeping,
+    sweeping: Sweep,
     burials: Burials,
     endings: Endings,
     actions: VecDeque<Action>,
@@ -260,28 +253,26 @@ impl Core {
             unused: PoolSet::new(pools),
             unused_from: 0,
             groups: Groups::new(pools, mark_of),
-            memory_laps: MemoryLaps::default(),
+            memory_to_wake: BTreeMap::new(),
             session_tally: Tally::default(),
             in_want: PoolSet::new(pools),
-            dirty: Vec::new(),
+            dirty: PoolSet::new(pools),
             round: Round::default(),
             room: Room::default(),
             passing: Passing::default(),
             stall: Stall::default(),
-            held: LookForHeld::default(),
-            excess: Excess::default(),
+            handed_out: 0,
+            next_measured: 0,
             evicted: None,
             holds: Vec::new(),
-            who_is_in: WhoIsIn::default(),
             are_few: false,
-            to_wake: Cursor::default(),
-            waking: PoolSet::new(pools),
+            waking: Waking::new(pools),
             crowd: Crowd::default(),
             stopping: false,
             wants: Wants::default(),
             expiring: PoolSet::new(pools),
             ungreeted: VecDeque::new(),
-            sweeping: Sweeping::default(),
+            sweeping: Sweep::default(),
             burials: Burials::default(),
             endings: Endings::default(),
             actions: VecDeque::new(),
@@ -321,7 +312,7 @@ impl Core {
             Event::Terminate(id) => self.terminate(id, words),
 
             Event::Claimed => {
-                self.held.handed_out += 1;
+                self.handed_out += 1;
                 self.go_on(words);
             }
             Event::Queued => self.go_on(words),
@@ -351,22 +342,7 @@ impl Core {
 
             Event::Tick => self.tick(words),
             Event::Sweep => self.sweep(words),
-            Event::RoundEnds => {
-                self.expire_on();
-                self.end_ungreeted_on();
-                self.bury_on(words);
-                self.take_back_on();
-                self.end_on(words);
-                self.count_who_is_in(words);
-                self.sweep_on(words);
-                self.wake_on();
-                self.wake_pools_on();
-                self.ask_limits_on();
-                self.follow_limits_on();
-                self.show_memory_left_anew();
-                self.wake_for_memory_on();
-                self.round_ends(words);
-            }
+            Event::RoundEnds => self.round_ends(words),
             Event::MakeRoom => self.make_room(words),
             Event::Stop => self.stop(),
             Event::Abandon => self.abandon(words),
@@ -400,34 +376,6 @@ impl Core {
     }
 
     // ---- questions from outside -------------------------------------------
-
-    /// Has it to be asked again without anything having happened?
-    pub fn has_more(&self) -> bool {
-        self.more().iter().any(|(_, is_so)| *is_so)
-    }
-
-    /// What there may be to go on with, and whether there is.
-    fn more(&self) -> [(&'static str, bool); 11] {
-        [
-            ("dirty", !self.dirty.is_empty()),
-            ("burials", !self.burials.is_empty()),
-            ("wants", self.wants.has_more()),
-            ("expiring", !self.expiring.is_empty()),
-            ("ungreeted", !self.ungreeted.is_empty()),
-            ("sweeping", self.sweeping.has_more()),
-            (
-                "to wake",
-                self.to_wake.has_more() || !self.waking.is_empty(),
-            ),
-            ("endings", self.is_ending()),
-            ("holds", self.is_taking_hold()),
-            (
-                "groups",
-                self.groups.are_to_be_asked_for() || self.groups.are_followed(),
-            ),
-            ("memory", self.memory_laps.has_more()),
-        ]
-    }
 
     /// Is there something that has a limit in milliseconds?
     pub fn needs_ticks(&self) -> bool {

@@ -8,11 +8,65 @@
 //! to see that their sessions are shared again.
 
 use super::pool_limits::PoolMode;
-use super::pools::Pool;
+use super::pool_set::PoolSet;
+use super::scan::Cursor;
 use super::{Action, Core};
 
-/// Backends that are woken in a round, where those of all pools are.
-pub(super) const WOKEN_AT_ONCE: usize = if cfg!(test) { 4 } else { 256 };
+/// Backends that are woken in a round: a system call each.
+pub(super) const WOKEN_AT_ONCE: usize = 256;
+
+/// Backends that are woken to look again at what they are told of their sessions' tenants.
+pub struct Waking {
+    slots: Cursor,
+    /// Those of all pools are.
+    are_all: bool,
+    /// Pools whose backends are.
+    pools: PoolSet,
+}
+
+impl Waking {
+    pub fn new(pools: usize) -> Waking {
+        Waking {
+            slots: Cursor::default(),
+            are_all: false,
+            pools: PoolSet::new(pools),
+        }
+    }
+
+    pub fn has_more(&self) -> bool {
+        self.slots.is_running()
+    }
+
+    /// Are this pool's backends still to be woken?
+    pub fn concerns(&self, pool: u32) -> bool {
+        self.are_all || self.pools.contains(pool)
+    }
+
+    /// Its number may be another pool's.
+    pub fn forget_pool(&mut self, pool: u32) {
+        self.pools.remove(pool);
+    }
+
+    fn begin_all(&mut self) {
+        self.are_all = true;
+        self.slots.begin();
+    }
+
+    pub fn begin(&mut self, pool: u32) {
+        self.pools.insert(pool);
+        self.slots.begin();
+    }
+
+    /// The next slot, of as many as there are. None: that is all.
+    fn next(&mut self, end: u32) -> Option<u32> {
+        let next = self.slots.next_below(end);
+        if next.is_none() {
+            self.are_all = false;
+            self.pools.clear();
+        }
+        next
+    }
+}
 
 impl Core {
     /// The mode of a tenant's group has become known, or may have changed.
@@ -43,19 +97,7 @@ impl Core {
         let Some(number) = self.pool_of_tenant(tenant) else {
             return;
         };
-        if let Some(pool) = self.pool_mut(number) {
-            pool.begin_to_wake();
-            self.waking.insert(number);
-        }
-    }
-
-    /// In each round: the next ones of pools that have a tenant which keeps them no longer.
-    pub(super) fn wake_pools_on(&mut self) {
-        let mut left = self.round.at_once();
-        let next = |_, pool: &mut Pool| pool.next_to_wake();
-        while let Some(slot) = (self.pools).next_of(&mut self.waking, &mut left, next) {
-            self.wake(slot);
-        }
+        self.waking.begin(number);
     }
 
     /// A session has come or gone, or limits have changed. Never more are kept
@@ -73,20 +115,23 @@ impl Core {
             tenant: None,
             keeps: are_few,
         });
-        self.to_wake.begin(match are_few {
-            true => 0,
-            false => self.backends.end(),
-        });
-        self.wake_on();
+        if !are_few {
+            self.waking.begin_all();
+        }
     }
 
-    /// In each round as well: the next ones.
+    /// In each round: the next ones.
     pub(super) fn wake_on(&mut self) {
-        for _ in 0..WOKEN_AT_ONCE {
-            let Some(slot) = self.to_wake.next(self.backends.end()) else {
+        let mut woken = 0;
+        while woken < WOKEN_AT_ONCE && self.waking.has_more() {
+            let Some(slot) = self.waking.next(self.backends.end()) else {
                 return;
             };
-            self.wake(slot);
+            let backend = self.backends.get(slot);
+            if backend.is_some_and(|backend| self.waking.concerns(backend.pool())) {
+                self.wake(slot);
+                woken += 1;
+            }
         }
     }
 

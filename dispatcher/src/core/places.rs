@@ -211,44 +211,22 @@ impl Places {
     }
 }
 
-/// Dedicated sessions that are looked at for one that may end, in one go.
-const LOOKED_AT_ONCE: usize = if cfg!(test) { 2 } else { 256 };
-
-/// Which dedicated session ends: of those that are idle between two transactions one of
-/// the role that has most backends, of these the one that came last. Whoever has got a
-/// place within the bound keeps it, though all that came later are at work.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Excess {
-    /// So many that came last were at work when they were looked at.
-    at_work: usize,
-}
-
-impl Excess {
-    /// `slots`: of all, in the order in which they came. Where very many are at work, not
-    /// all of them are looked at in one go.
-    pub fn choose(
-        &mut self,
-        slots: impl DoubleEndedIterator<Item = u32> + ExactSizeIterator,
-        most_dedicated: usize,
-        is_idle: impl Fn(u32) -> bool,
-        role_backends: impl Fn(u32) -> usize,
-    ) -> Option<u32> {
-        let beyond = slots.len().saturating_sub(most_dedicated);
-        let before = std::mem::take(&mut self.at_work);
-        let before = if before < beyond { before } else { 0 };
-        let most = LOOKED_AT_ONCE.min(beyond - before);
-        let found = slots
-            .rev()
-            .skip(before)
-            .take(most)
-            .filter(|slot| is_idle(*slot))
-            // The first of several.
-            .min_by_key(|slot| Reverse(role_backends(*slot)));
-        if found.is_none() {
-            self.at_work = before + most;
-        }
-        found
-    }
+/// Which dedicated session ends: of those beyond the bound that are idle between two
+/// transactions one of the role that has most backends, of these the one that came last.
+/// `slots`: of all dedicated ones, in the order in which they came.
+pub fn choose_excess(
+    slots: impl DoubleEndedIterator<Item = u32> + ExactSizeIterator,
+    most_dedicated: usize,
+    is_idle: impl Fn(u32) -> bool,
+    role_backends: impl Fn(u32) -> usize,
+) -> Option<u32> {
+    let beyond = slots.len().saturating_sub(most_dedicated);
+    slots
+        .rev()
+        .take(beyond)
+        .filter(|slot| is_idle(*slot))
+        // The first of several.
+        .min_by_key(|slot| Reverse(role_backends(*slot)))
 }
 
 #[cfg(test)]
@@ -422,9 +400,8 @@ mod tests {
     #[test]
     fn the_last_to_become_dedicated_ends_first_and_none_in_a_transaction() {
         let choose = |slots: &[u32], most_dedicated| {
-            let mut excess = Excess::default();
             let is_idle = |slot| slot != 2;
-            excess.choose(slots.iter().copied(), most_dedicated, is_idle, |_| 1)
+            choose_excess(slots.iter().copied(), most_dedicated, is_idle, |_| 1)
         };
         assert_eq!(choose(&[1, 3, 2], 0), Some(3));
         assert_eq!(choose(&[2], 0), None);
@@ -436,30 +413,8 @@ mod tests {
 
     #[test]
     fn one_of_the_role_with_most_ends_before_others_that_came_later() {
-        let mut excess = Excess::default();
         let of_role = |slot| if slot < 2 { 5 } else { 1 };
-        // Two are looked at in one go.
         let slots = [7, 1, 2].into_iter();
-        assert_eq!(excess.choose(slots, 0, |_| true, of_role), Some(1));
-    }
-
-    #[test]
-    fn however_many_are_at_work_the_others_come_to_their_turn() {
-        let mut excess = Excess::default();
-        let all = 0..9;
-        let looks = std::cell::Cell::new(0);
-        let is_idle = |slot| {
-            looks.set(looks.get() + 1);
-            slot < 4
-        };
-        let found: Vec<Option<u32>> = (0..5)
-            .map(|_| {
-                let slots = all.clone().collect::<Vec<u32>>().into_iter();
-                excess.choose(slots, 3, is_idle, |_| 1)
-            })
-            .collect();
-        // Five of six are at work; and it begins anew with who came last.
-        assert_eq!(found, [None, None, Some(3), None, None]);
-        assert_eq!(looks.get(), 10);
+        assert_eq!(choose_excess(slots, 0, |_| true, of_role), Some(1));
     }
 }

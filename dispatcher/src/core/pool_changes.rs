@@ -25,8 +25,8 @@ pub enum Reason {
     Stall,
     /// min_backends, pool_min_backends
     Least,
-    /// Its sessions often take each other's (pools/takings.rs).
-    Takings,
+    /// Its sessions often take each other's (pools/steals.rs).
+    Steals,
     /// Which needs two.
     ForcedMigration,
 
@@ -65,7 +65,7 @@ impl Reason {
             Reason::Waiting
                 | Reason::Stall
                 | Reason::Least
-                | Reason::Takings
+                | Reason::Steals
                 | Reason::ForcedMigration
         )
     }
@@ -86,7 +86,7 @@ impl Reason {
             Reason::Waiting => "sessions wait",
             Reason::Stall => "stall",
             Reason::Least => "min_backends",
-            Reason::Takings => "hand-overs",
+            Reason::Steals => "hand-overs",
             Reason::ForcedMigration => "force_migration",
             Reason::Idle => "backend_idle_timeout",
             Reason::Old => "backend_lifetime",

@@ -8,10 +8,8 @@
 //! exceeded by what several send at the same moment, and by greetings. New sessions are
 //! native meanwhile. Nobody else notices.
 //!
-//! A group may have very many tenants, as startup options split them. 256 are shown in a
-//! round what is left; of more the next ones in the next round, round the group's end: what
-//! backends see is no older than it takes to go round all of them, a round for each 256.
-//! So much may be sent beyond the limit meanwhile. A new tenant is shown at once.
+//! What is left is shown to a group's tenants at the end of the round in which it changes, to
+//! so many in a round (groups.rs). A new tenant is shown at once.
 //!
 //! A session that was kept is shared again when there is room: its backend looks
 //! after each transaction, and is woken where others have given some back. (Without
@@ -20,20 +18,15 @@
 //! in pgstat.c. But not those that have reported them at once.)
 
 use super::ids::GroupKey;
-use super::lap::Lap;
 use super::{Action, Core, SessionId};
 #[cfg(test)]
 use std::collections::BTreeMap;
-use std::collections::VecDeque;
 
 /// No limit.
 const UNLIMITED: i64 = i64::MAX;
 /// A backend may be about to say what it keeps its session for as the others are
 /// woken: they are once more.
 const WAKES: u8 = 2;
-/// Tenants that are shown in a round what is left, and as many whose pools' backends are woken:
-/// some 10 microseconds.
-const AT_ONCE: usize = 256;
 
 /// A tenant's.
 #[derive(Default)]
@@ -51,64 +44,6 @@ impl Memory {
     }
 }
 
-/// A group's.
-#[derive(Default)]
-pub struct GroupMemory {
-    /// Of all its tenants.
-    bytes: i64,
-    to_show: Lap,
-    to_wake: Lap,
-    /// So often those are still to be woken that want memory.
-    wakes: u8,
-}
-
-impl GroupMemory {
-    /// There is a tenant more in the group, or one less, of so many now.
-    pub fn has_another(&mut self, all: usize, is_new: bool) {
-        self.to_show.has_another(all, is_new);
-        self.to_wake.has_another(all, is_new);
-    }
-}
-
-/// Groups that are gone through: one that is no more, or has nothing left to do, is
-/// passed over.
-pub struct MemoryLaps {
-    at_once: usize,
-    /// So many more may be shown in this round.
-    may_show: usize,
-    to_show: VecDeque<GroupKey>,
-    to_wake: VecDeque<GroupKey>,
-    /// Of these so many of the first in this sweep.
-    wake_now: usize,
-    /// Keeps its room.
-    some: Vec<u32>,
-}
-
-impl Default for MemoryLaps {
-    fn default() -> MemoryLaps {
-        MemoryLaps {
-            at_once: AT_ONCE,
-            may_show: AT_ONCE,
-            to_show: VecDeque::new(),
-            to_wake: VecDeque::new(),
-            wake_now: 0,
-            some: Vec::new(),
-        }
-    }
-}
-
-impl MemoryLaps {
-    pub fn has_more(&self) -> bool {
-        !self.to_show.is_empty() || self.wake_now > 0
-    }
-
-    /// What comes in between comes in between.
-    #[cfg(test)]
-    pub fn look_at_few(&mut self, at_once: usize) {
-        (self.at_once, self.may_show) = (at_once, at_once);
-    }
-}
-
 impl Core {
     /// So much more, or less, of a session's context is stored.
     pub(super) fn stored(&mut self, id: SessionId, grown: i64) {
@@ -122,11 +57,11 @@ impl Core {
             tenant.memory.bytes += grown;
         }
         if let Some(group) = self.groups.get_mut(key) {
-            group.memory_mut().0.bytes += grown;
+            group.memory_bytes += grown;
         }
         // Each change of a context comes here; few roles have such a limit.
         if self.tenant_memory(number).1.is_some() {
-            self.show_memory_left(key);
+            self.groups.follow(key);
         }
     }
 
@@ -138,60 +73,20 @@ impl Core {
 
     fn memory_left(&self, key: GroupKey) -> Option<i64> {
         let group = self.groups.get(key)?;
-        Some(group.limits()?.memory? - group.memory().bytes)
+        Some(group.limits()?.memory? - group.memory_bytes)
     }
 
     // ---- what backends see -------------------------------------------------
 
-    /// What is left, or the limit, may have changed.
-    pub(super) fn show_memory_left(&mut self, key: GroupKey) {
-        let Some((memory, tenants)) = self.groups.get_mut(key).map(|group| group.memory_mut())
-        else {
+    /// To a tenant; its group is noted if it has more than before.
+    pub(super) fn show_memory_left(&mut self, number: u32) {
+        let Some(key) = self.group_of(number) else {
             return;
         };
-        if !memory.to_show.is_on() {
-            self.memory_laps.to_show.push_back(key);
-        }
-        memory.to_show.begin(tenants.len());
-        self.show_memory_left_on();
-    }
-
-    /// In each round.
-    pub(super) fn show_memory_left_anew(&mut self) {
-        self.memory_laps.may_show = self.memory_laps.at_once;
-        self.show_memory_left_on();
-    }
-
-    /// As many as may be in this round, of one group after the other.
-    fn show_memory_left_on(&mut self) {
-        let mut some = std::mem::take(&mut self.memory_laps.some);
-        while self.memory_laps.may_show > 0 {
-            let Some(key) = self.memory_laps.to_show.pop_front() else {
-                break;
-            };
-            let Some(group) = self.groups.get_mut(key) else {
-                continue;
-            };
-            let (memory, all) = group.memory_mut();
-            let shown = (memory.to_show).next(all, self.memory_laps.may_show, &mut some);
-            self.memory_laps.may_show -= shown;
-            if memory.to_show.is_on() {
-                self.memory_laps.to_show.push_back(key);
-            }
-            let left = self.memory_left(key).unwrap_or(UNLIMITED);
-            for number in some.drain(..) {
-                if self.show_left(number, left) {
-                    self.is_to_be_woken(key);
-                }
-            }
-        }
-        self.memory_laps.some = some;
-    }
-
-    /// A new tenant of the group, whose sessions have stored nothing yet.
-    pub(super) fn show_memory_left_to(&mut self, number: u32, key: GroupKey) {
         let left = self.memory_left(key).unwrap_or(UNLIMITED);
-        self.show_left(number, left);
+        if self.show_left(number, left) {
+            self.memory_to_wake.insert(key, WAKES);
+        }
     }
 
     /// True if it is more than before.
@@ -209,56 +104,20 @@ impl Core {
 
     // ---- who is woken ------------------------------------------------------
 
-    fn is_to_be_woken(&mut self, key: GroupKey) {
-        let Some((memory, _)) = self.groups.get_mut(key).map(|group| group.memory_mut()) else {
-            return;
-        };
-        if memory.wakes == 0 {
-            self.memory_laps.to_wake.push_back(key);
-        }
-        memory.wakes = WAKES;
-    }
-
     /// Once a second.
     pub(super) fn wake_for_memory(&mut self) {
-        self.memory_laps.wake_now = self.memory_laps.to_wake.len();
-        self.wake_for_memory_on();
-    }
-
-    /// In each round as well: the next ones.
-    pub(super) fn wake_for_memory_on(&mut self) {
-        let laps = &mut self.memory_laps;
-        let (mut may_wake, mut some) = (laps.at_once, std::mem::take(&mut laps.some));
-        while may_wake > 0 && laps.wake_now > 0 {
-            let Some(key) = laps.to_wake.pop_front() else {
-                break;
-            };
-            let group = self.groups.get_mut(key).map(|group| group.memory_mut());
-            let Some((memory, all)) = group.filter(|(memory, _)| memory.wakes > 0) else {
-                laps.wake_now -= 1;
-                continue;
-            };
-            if !memory.to_wake.is_on() {
-                memory.to_wake.begin(all.len());
+        for (key, times) in std::mem::take(&mut self.memory_to_wake) {
+            let tenants = self.groups.get(key).map(|group| group.tenants().clone());
+            for number in tenants.into_iter().flatten() {
+                let pool = self.pool_of_tenant(number);
+                if let Some(pool) = pool.filter(|pool| self.pool_dedicated(*pool) > 0) {
+                    self.act(Action::WakeForMemory(pool));
+                }
             }
-            may_wake -= memory.to_wake.next(all, may_wake, &mut some);
-            if memory.to_wake.is_on() {
-                laps.to_wake.push_front(key);
-                break;
-            }
-            laps.wake_now -= 1;
-            memory.wakes -= 1;
-            if memory.wakes > 0 {
-                laps.to_wake.push_back(key);
+            if times > 1 {
+                self.memory_to_wake.insert(key, times - 1);
             }
         }
-        for number in some.drain(..) {
-            let pool = self.pool_of_tenant(number);
-            if let Some(pool) = pool.filter(|pool| self.pool_dedicated(*pool) > 0) {
-                self.act(Action::WakeForMemory(pool));
-            }
-        }
-        self.memory_laps.some = some;
     }
 
     // ---- questions from outside --------------------------------------------
@@ -296,13 +155,12 @@ impl Core {
                 assert_eq!(self.tenant_memory(*number).0, bytes, "tenant {number}");
                 sum += bytes;
             }
-            assert_eq!(group.memory().bytes, sum, "of {key:?} together");
-            let memory = group.memory();
-            let is_listed = |list: &VecDeque<GroupKey>| list.contains(key);
-            assert!(!memory.to_show.is_on() || is_listed(&self.memory_laps.to_show));
-            assert!(memory.wakes == 0 || is_listed(&self.memory_laps.to_wake));
+            assert_eq!(group.memory_bytes, sum, "of {key:?} together");
+            if group.is_following() {
+                continue;
+            }
             let left = self.memory_left(*key).unwrap_or(UNLIMITED);
-            for number in memory.to_show.passed(group.tenants()) {
+            for number in group.tenants().iter().copied() {
                 assert_eq!(shown(number), Some(left), "tenant {number}");
             }
         }

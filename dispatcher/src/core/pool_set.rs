@@ -32,6 +32,11 @@ impl PoolSet {
         self.bits[pool as usize / 64] &= !(1 << (pool % 64));
     }
 
+    pub fn clear(&mut self) {
+        self.bits.fill(0);
+        self.count = 0;
+    }
+
     pub fn contains(&self, pool: u32) -> bool {
         self.bits[pool as usize / 64] & (1 << (pool % 64)) != 0
     }

@@ -57,14 +57,13 @@ impl Core {
 
     /// A pool that nobody uses goes.
     pub(super) fn drop_if_unused(&mut self, number: u32) {
-        let is_dirty = self.pool(number).is_some_and(Pool::is_dirty);
-        if !self.unused.contains(number) || is_dirty {
+        if !self.unused.contains(number) || self.dirty.contains(number) {
             return;
         }
         if self.pools.remove(number).is_some() {
             self.unused.remove(number);
             self.in_want.remove(number);
-            self.waking.remove(number);
+            self.waking.forget_pool(number);
             self.act(Action::PoolDropped(number));
         }
     }

@@ -4,14 +4,12 @@
 //! exactly as long as it has one. What is asked for one database looks at its pools only,
 //! and at no others.
 
-mod look;
 mod pool;
 mod ready_queue;
 mod starts;
-mod takings;
-mod walk;
+mod steals;
 
-pub use pool::{Oldest, Pool, PoolKey};
+pub use pool::{Pool, PoolKey};
 pub use ready_queue::counter_is_wrong;
 
 use super::keyed::Table;
@@ -21,9 +19,6 @@ pub struct Pools {
     table: Table<Pool>,
     /// Those that have a backend, of whatever state, and hence a ready queue.
     with_backends: PoolSet,
-    /// So many have been made.
-    #[cfg(test)]
-    made: u64,
 }
 
 impl Pools {
@@ -31,8 +26,6 @@ impl Pools {
         Pools {
             table: Table::new(most),
             with_backends: PoolSet::new(most),
-            #[cfg(test)]
-            made: 0,
         }
     }
 
@@ -62,11 +55,6 @@ impl Pools {
         self.table.in_database(database, from)
     }
 
-    #[cfg(test)]
-    pub fn made(&self) -> u64 {
-        self.made
-    }
-
     pub fn is_full(&self) -> bool {
         self.table.is_full()
     }
@@ -75,12 +63,7 @@ impl Pools {
 
     /// Makes one; None if there can be no more.
     pub fn add(&mut self, key: PoolKey) -> Option<u32> {
-        let number = self.table.add(key, Pool::new)?;
-        #[cfg(test)]
-        {
-            self.made += 1;
-        }
-        Some(number)
+        self.table.add(key, Pool::new)
     }
 
     /// One that has no backend any more goes.
@@ -116,27 +99,6 @@ impl Pools {
         }
     }
 
-    /// The next backend of the pools in a set, of one pool after the other; a pool that has
-    /// no more to name is taken out of it. None: that is all, or `left` is 0, which each
-    /// look at a pool lowers.
-    pub fn next_of(
-        &mut self,
-        set: &mut PoolSet,
-        left: &mut usize,
-        next: impl Fn(u32, &mut Pool) -> Option<u32>,
-    ) -> Option<u32> {
-        while *left > 0 {
-            let number = set.first_from(0)?;
-            *left -= 1;
-            let pool = self.get_mut(number);
-            if let Some(slot) = pool.and_then(|pool| next(number, pool)) {
-                return Some(slot);
-            }
-            set.remove(number);
-        }
-        None
-    }
-
     #[cfg(test)]
     pub fn check(&self) {
         self.table.check();
@@ -145,6 +107,3 @@ impl Pools {
         assert!(self.with_backends.iter().eq(with_backends), "with backends");
     }
 }
-
-#[cfg(test)]
-mod tests;

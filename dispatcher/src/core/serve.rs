@@ -9,7 +9,7 @@
 use super::dedicated::TENANTS_LOOKED_AT;
 use super::growth::{Growth, Search};
 use super::pool_changes::Reason;
-use super::pools::{counter_is_wrong, Pool};
+use super::pools::counter_is_wrong;
 use super::sessions::Whereabouts;
 use super::{index_of, Action, Core, SessionId, Word, Words};
 
@@ -17,89 +17,49 @@ use super::{index_of, Action, Core, SessionId, Word, Words};
 /// gets it after all when it has waited so long: the others may be held by
 /// transactions that wait for this very session.
 const FORCED_PATIENCE_US: u64 = 300_000;
-/// Backends of one pool that are looked at in a round, and pools where it counts how all
-/// of them are: some 10 microseconds.
-const LOOKED_AT_ONCE: usize = 256;
-/// Backends of a pool that are looked at for two free ones.
-const SPARE_LOOKS: usize = 256;
-
 /// Backends that are started in a round: each takes some ten microseconds.
 const STARTED_AT_ONCE: usize = 64;
 
 /// Pools that are being served.
+#[derive(Default)]
 pub struct Round {
-    /// So many backends of one are looked at in a round.
-    at_once: usize,
     /// The first is at its turn, the last in the list.
     pools: Vec<u32>,
     /// Sent into its queue since its turn began.
     queued: usize,
-    /// One may be served that is not sent there, and none of those looked at was free.
-    holds_back: bool,
     /// For a backend that is free.
     search: Search,
     /// The last of its FIFO that was passed over (forced migration only).
     passed: Option<SessionId>,
     /// Pools that get the places that have become free, one each.
     meant_for: Vec<u32>,
-    /// What is in their queues is being taken back, amid a round: whoever went there first
-    /// would be overtaken by who is handed out now.
+    /// Their queues are being taken back amid a round: a session that is handed out now would
+    /// overtake those that went there first.
     interrupted: Vec<u32>,
     /// So many backends have been started.
     started: usize,
-    spare: Vec<u32>,
-}
-
-impl Default for Round {
-    fn default() -> Round {
-        Round {
-            at_once: LOOKED_AT_ONCE,
-            pools: Vec::new(),
-            queued: 0,
-            holds_back: false,
-            search: Search::default(),
-            passed: None,
-            meant_for: Vec::new(),
-            interrupted: Vec::new(),
-            started: 0,
-            spare: Vec::new(),
-        }
-    }
-}
-
-impl Round {
-    /// Backends of one pool that are looked at in a round.
-    pub fn at_once(&self) -> usize {
-        self.at_once
-    }
-
-    /// What comes in between comes in between.
-    #[cfg(test)]
-    pub fn look_at_few(&mut self) {
-        self.at_once = 4;
-    }
 }
 
 impl Core {
+    /// The pool is served when the round ends.
     pub(super) fn mark_dirty(&mut self, number: u32) {
-        if let Some(pool) = self.pool_mut(number) {
-            if pool.becomes_dirty() {
-                self.dirty.push(number);
-            }
+        if self.pools.get(number).is_some() {
+            self.dirty.insert(number);
         }
     }
 
     /// Serves every pool that something has happened to, and gives places that
     /// have become free to whom they are due (place_key, room.rs).
-    pub(super) fn round_ends(&mut self, words: &impl Words) {
+    pub(super) fn serve(&mut self, words: &impl Words) {
+        debug_assert!(self.round.pools.is_empty(), "a round within a round");
         self.round.interrupted.clear();
         self.round.started = 0;
         self.look_for_places();
         if self.dirty.is_empty() {
             return;
         }
-        let spare = std::mem::take(&mut self.round.spare);
-        let mut pools = std::mem::replace(&mut self.dirty, spare);
+        let mut pools = std::mem::take(&mut self.round.pools);
+        self.dirty.some_from(0, usize::MAX, &mut pools);
         if pools.len() > 1 {
             pools.sort_by_cached_key(|number| std::cmp::Reverse(self.place_key(*number, words)));
         }
@@ -111,17 +71,11 @@ impl Core {
 
     fn begin_turn(&mut self) {
         self.round.queued = 0;
-        self.round.holds_back = false;
         self.round.search = Search::default();
         self.round.passed = None;
         if let Some(number) = self.round.pools.last().copied() {
-            let at_once = self.round.at_once;
+            self.dirty.remove(number);
             self.look_for_room(number);
-            if let Some(pool) = self.pools.get_mut(number) {
-                pool.is_looked_at();
-                let first = pool.look.search_from(pool.shared().len(), at_once);
-                self.round.search = Search::from(first);
-            }
         }
     }
 
@@ -131,24 +85,15 @@ impl Core {
             if self.hand_out(number, words) {
                 return;
             }
-            if self.look_on(number, words) {
-                self.grow(number, words);
-            } else if self.round.meant_for.contains(&number) {
-                self.room.is_still_meant_for(number);
-            }
+            self.wake_for_queue(number, words);
+            self.grow(number, words);
             self.round.pools.pop();
             self.begin_turn();
-        }
-        // Keeps its room.
-        if self.round.spare.capacity() == 0 {
-            self.round.spare = std::mem::take(&mut self.round.pools);
         }
     }
 
     /// A backend for a session, and the state it was seen in: the one that served it
-    /// last, if that is free; or else the first that is, of the first ones where there are
-    /// very many (who is not found so goes into the ready queue, and the others are woken
-    /// for him: look_on). With `force` any but the last, of all.
+    /// last, if that is free; or else the first that is. With `force` any but the last.
     fn find_backend(
         &mut self,
         number: u32,
@@ -171,9 +116,9 @@ impl Core {
         let slots = pool.shared();
         if self.limits.force_migration {
             let but_the_last = |slot| state(slot).filter(|_| !force || last != Some(slot));
-            return Search::default().find(slots, slots.len(), but_the_last);
+            return Search::default().find(slots, but_the_last);
         }
-        self.round.search.find(slots, self.round.at_once, state)
+        self.round.search.find(slots, state)
     }
 
     pub(super) fn queued(&self, number: u32, words: &impl Words) -> usize {
@@ -197,7 +142,7 @@ impl Core {
     }
 
     /// Could a session hold a backend of its pool, and one would be left for the others,
-    /// there or to be started? Of very many backends some are looked at.
+    /// there or to be started?
     pub fn has_backend_to_spare(&self, id: SessionId, words: &impl Words) -> bool {
         let Some(number) = self.sessions.get(id).map(|session| session.pool()) else {
             return false;
@@ -275,7 +220,7 @@ impl Core {
 
     /// A session gets a backend that may linger with another.
     fn takes(&mut self, number: u32, id: SessionId, (slot, seen): (u32, Word), words: &impl Words) {
-        let (most, now_us) = (self.limits.backends_for_takings, self.now.us);
+        let (most, now_us) = (self.limits.backends_for_steals, self.now.us);
         let members = self.sessions.members(number);
         let is_starting = self.backends.lives(number).starting() > 0;
         let Some(pool) = self.pools.get_mut(number) else {
@@ -284,9 +229,9 @@ impl Core {
         if is_starting || pool.shared().len() >= most.min(members) {
             return;
         }
-        pool.is_taken_by(id, now_us);
+        pool.steals.gets_backend(id, now_us);
         if seen == Word::Linger {
-            (pool.takings).taken_from(words.backend_session(slot), now_us);
+            (pool.steals).loses_backend(words.backend_session(slot), now_us);
         }
     }
 
@@ -334,7 +279,6 @@ impl Core {
             return false;
         };
         if are_few {
-            self.round.holds_back = true;
             self.act(Action::HoldBack(number));
             return false;
         }
@@ -429,73 +373,27 @@ impl Core {
         }
     }
 
-    /// One that sleeps may be needed for who is in the ready queue.
-    pub(super) fn look_for_sleepers(&mut self, number: u32) {
-        if let Some(pool) = self.pools.get_mut(number) {
-            pool.begin_look(0);
+    /// Wakes a free backend for each session in the ready queue: a backend may have become idle
+    /// after it saw the queue empty and before it could see what was sent. Sessions of earlier
+    /// rounds count too, as their backends may have been poked and not woken yet.
+    fn wake_for_queue(&mut self, number: u32, words: &impl Words) {
+        let pokes = self.queued(number, words).max(self.round.queued);
+        if pokes == 0 {
+            return;
         }
-        self.mark_dirty(number);
-    }
-
-    /// A backend may have become idle after it saw the queue empty and before
-    /// it could see what was sent: wake as many as there are messages, those
-    /// of before too, whose backends may have been poked and not woken yet. Where there
-    /// are very many it goes on in the next round. True: it is known how many are free.
-    fn look_on(&mut self, number: u32, words: &impl Words) -> bool {
-        let sent = self.round.queued;
-        let mut pokes = self.queued(number, words).max(sent);
-        let waiting = self.sessions.waiting(number) + pokes;
-        let Some(pool) = self.pools.get_mut(number) else {
-            return true;
+        let Some(pool) = self.pools.get(number) else {
+            return;
         };
-        let mut free_at = self.round.search.found();
-        if let Some(free_at) = free_at {
-            pool.look.is_free_at(free_at);
-        }
-        if waiting == 0 {
-            pool.look.end();
-            return true;
-        }
-        if sent > 0 || !pool.look.is_on() {
-            pool.begin_look(self.round.search.next(pool.shared().len()));
-        }
-        let (mut is_known, forced) = (false, self.limits.force_migration);
-        for _ in 0..self.round.at_once {
-            let Some((at, slot)) = pool.next_to_look_at() else {
-                break;
-            };
-            let is_shared = self.backends.is_shared(slot);
-            let word = is_shared.then(|| words.backend(slot));
-            let is_free = word.is_some_and(Word::is_free);
-            if is_free && free_at.is_none() {
-                free_at = Some(at);
-                pool.look.is_free_at(at);
-            }
-            if is_free && pokes > 0 {
-                pokes -= 1;
-                self.actions.push_back(Action::Poke(slot));
-            }
-            let will_serve = is_shared && is_about_to_serve(slot, forced, words);
-            let backends = pool.shared().len();
-            is_known |= pool.look.saw(will_serve, backends, waiting);
-        }
-        let goes_on = pool.look.is_on();
-        // The next round looks there first.
-        if goes_on || self.round.holds_back && free_at.is_some() {
-            self.mark_dirty(number);
-        }
-        is_known || !goes_on
+        let slots = pool.shared().iter().copied();
+        let free =
+            slots.filter(|slot| self.backends.is_shared(*slot) && words.backend(*slot).is_free());
+        self.actions.extend(free.take(pokes).map(Action::Poke));
     }
 
     /// All pools that share backends, if all of these are at work and each pool
-    /// has sessions enough in its ready queue to go on with: who speaks now
-    /// only gets a place behind them. Nobody asks where there are very many pools; and of
-    /// a pool with very many backends some are looked at: one that has nothing to do looks
-    /// at the queue before it sleeps.
+    /// has sessions enough in its ready queue to go on with: a session that speaks now
+    /// only gets a place behind them.
     pub fn saturated_pools(&self, queued: usize, words: &impl Words) -> Option<Vec<u32>> {
-        if self.pools.existing().len() > LOOKED_AT_ONCE {
-            return None;
-        }
         let mut pools = Vec::new();
         for number in self.pools.existing().iter() {
             let Some(pool) = self.pool(number) else {
@@ -506,8 +404,7 @@ impl Core {
                 continue;
             }
             let is_busy = |slot: &u32| words.backend(*slot) == Word::Busy;
-            let mut some = pool.shared().iter().take(LOOKED_AT_ONCE);
-            if self.queued(number, words) < queued || !some.all(is_busy) {
+            if self.queued(number, words) < queued || !pool.shared().iter().all(is_busy) {
                 return None;
             }
             pools.push(number);
@@ -539,8 +436,8 @@ impl Core {
             sessions: self.sessions.members(number),
             min_backends: self.min_backends(number),
             force_migration: self.limits.force_migration,
-            is_short_of_one: pool.is_short_of_one()
-                && pool.shared().len() < self.limits.backends_for_takings
+            is_short_of_one: pool.steals.are_often()
+                && pool.shared().len() < self.limits.backends_for_steals
                 && !places.is_extra(0),
             places,
         })
@@ -555,9 +452,6 @@ impl Core {
             return 0;
         };
         let forced = self.limits.force_migration;
-        if pool.shared().len() > self.round.at_once && !forced {
-            return pool.look.of_all();
-        }
         let shared = pool.shared().iter().copied();
         let shared = shared.filter(|slot| self.backends.is_shared(*slot));
         shared
@@ -568,7 +462,7 @@ impl Core {
     /// Nobody waits, and it has its least: there is nothing to count. Nor is there where it
     /// has no session, whatever still counts as waiting.
     fn has_enough(&self, number: u32, words: &impl Words) -> bool {
-        let is_short_of_one = (self.pool(number)).is_some_and(Pool::is_short_of_one);
+        let is_short_of_one = (self.pool(number)).is_some_and(|pool| pool.steals.are_often());
         self.sessions.members(number) == 0
             || self.waiting_in(number, words) == 0
                 && !is_short_of_one
@@ -594,7 +488,7 @@ impl Core {
             growth.places.room().saturating_sub(left)
         };
         if let Some(pool) = self.pool_mut(number) {
-            pool.has_asked_for_one();
+            pool.steals.reset();
         }
         let starts = growth.starts().min(most);
         let started = starts.min(STARTED_AT_ONCE - self.round.started);
@@ -677,15 +571,13 @@ impl Core {
     }
 }
 
-/// How many of these are free, of those that count: two at most, and of very many backends some
-/// are looked at.
+/// How many of these are free, of those that count: two at most.
 pub(super) fn count_free(
     slots: impl Iterator<Item = u32>,
     words: &impl Words,
     counts: impl Fn(u32) -> bool,
 ) -> usize {
-    let some = slots.take(SPARE_LOOKS);
-    let free = some.filter(|slot| counts(*slot) && words.backend(*slot).is_free());
+    let free = slots.filter(|slot| counts(*slot) && words.backend(*slot).is_free());
     free.take(2).count()
 }
 

@@ -1,127 +1,138 @@
-//! Once a second all pools and all sessions are looked at, some of them in each round:
-//! everybody else is served in between.
+//! Once a second: backends that have been idle for long and old ones go, as do pools and
+//! tenants that are not used, and all sessions are looked at.
 
-use super::cursor::Cursor;
+use super::pool_changes::Reason;
+use super::scan::Cursor;
 use super::{Action, Core, Words};
+use std::cmp::Reverse;
 
-/// In one go: some 100 microseconds each. Where the simulator runs so few that what comes
-/// in between comes in between.
-const POOLS_AT_ONCE: usize = if cfg!(test) { 32 } else { 256 };
-/// Of all pools together; one that has more is gone on with in the next round.
-pub(super) const BACKENDS_AT_ONCE: usize = if cfg!(test) { 16 } else { 1024 };
-const SESSIONS_AT_ONCE: u32 = if cfg!(test) { 64 } else { 1024 };
+/// Pools with backends that are looked at in a round: a system call each.
+const POOLS_AT_ONCE: usize = 256;
+/// Sessions that are looked at in a round: some 100 microseconds.
+const SESSIONS_AT_ONCE: usize = 1024;
+/// Idle backends that go in a round: a system call each.
+const RETIRED_AT_ONCE: usize = 128;
+/// Tenants, and pools, that go in a sweep.
+const DROPPED_AT_ONCE: usize = 1024;
 
 /// What is still to be looked at in this sweep.
 #[derive(Debug, Default)]
-pub struct Sweeping {
-    pools: usize,
-    next_pool: u32,
-    /// Those without a session.
-    tenants: usize,
-    next_tenant: u32,
+pub struct Sweep {
+    /// Pools with backends.
+    pools: Cursor,
     sessions: Cursor,
 }
 
-impl Sweeping {
-    pub fn has_more(&self) -> bool {
-        self.pools > 0 || self.tenants > 0 || self.sessions.has_more()
+impl Sweep {
+    pub fn is_running(&self) -> bool {
+        self.has_pools() || self.sessions.is_running()
     }
 
-    #[cfg(test)]
     pub fn has_pools(&self) -> bool {
-        self.pools > 0
+        self.pools.is_running()
     }
 }
 
 impl Core {
+    /// Once a second.
     pub(super) fn sweep(&mut self, words: &impl Words) {
         self.room.look_for_surplus();
         self.wake_for_memory();
-        self.sweeping.pools = self.pools.existing().len();
-        self.sweeping.tenants = self.unused_tenants.len();
-        self.sweeping.sessions.begin(self.sessions.slots_used());
-        self.sweep_on(words);
+        for tenant in self.unused_tenants.iter().take(DROPPED_AT_ONCE) {
+            self.drop_tenant_if_unused(tenant);
+        }
+        for number in self.unused.iter().take(DROPPED_AT_ONCE) {
+            self.drop_if_unused(number);
+        }
+        for number in self.pools.existing().iter() {
+            if self.lacks_backends(number) {
+                self.mark_dirty(number);
+            }
+        }
+        self.sweeping.pools.begin();
+        self.sweeping.sessions.begin();
         // Last: what is told of it names its pool, which may then be used by nobody.
         self.give_up_starting(words);
     }
 
-    /// In each round as well.
+    /// In each round: the next pools and sessions.
     pub(super) fn sweep_on(&mut self, words: &impl Words) {
-        if self.sweeping.pools > 0 {
-            self.sweep_pools(words);
-        }
-        if self.sweeping.tenants > 0 {
-            self.sweep_tenants();
+        let pools = &mut self.sweeping.pools;
+        let with_backends = self.pools.with_backends();
+        let mut may_retire = RETIRED_AT_ONCE;
+        for number in pools.take(POOLS_AT_ONCE, |from| with_backends.first_from(from)) {
+            self.act(Action::CheckQueue(number));
+            may_retire -= self.retire_long_idle(number, may_retire, words);
+            self.retire_oldest(number);
         }
         for _ in 0..SESSIONS_AT_ONCE {
-            let Some(index) = self.sweeping.sessions.next(self.sessions.slots_used()) else {
+            let sessions = &mut self.sweeping.sessions;
+            let Some(index) = sessions.next_below(self.sessions.slots_used()) else {
                 return;
             };
             self.sweep_session(index, words);
         }
     }
 
-    fn sweep_pools(&mut self, words: &impl Words) {
-        let most = self.sweeping.pools.min(POOLS_AT_ONCE);
-        let mut pools = Vec::new();
-        (self.pools.existing()).some_from(self.sweeping.next_pool, most, &mut pools);
-        let mut left = BACKENDS_AT_ONCE;
-        for (nth, number) in pools.iter().copied().enumerate() {
-            if !self.sweep_backends(number, &mut left, words) {
-                self.sweeping.pools -= nth;
-                self.sweeping.next_pool = number;
-                return;
-            }
-            self.drop_if_unused(number);
-            if self.lacks_backends(number) {
-                self.mark_dirty(number);
-            }
-        }
-        self.sweeping.pools -= most;
-        self.sweeping.next_pool = pools.last().map_or(0, |last| last + 1);
-    }
-
-    /// Those go that have no session.
-    fn sweep_tenants(&mut self) {
-        let most = self.sweeping.tenants.min(POOLS_AT_ONCE);
-        let mut some = Vec::new();
-        self.unused_tenants
-            .some_from(self.sweeping.next_tenant, most, &mut some);
-        self.sweeping.tenants -= most;
-        self.sweeping.next_tenant = some.last().map_or(0, |last| last + 1);
-        some.into_iter()
-            .for_each(|tenant| self.drop_tenant_if_unused(tenant));
-    }
-
-    /// So many more of a pool's backends that are not dedicated. False: there are others.
-    fn sweep_backends(&mut self, number: u32, left: &mut usize, words: &impl Words) -> bool {
-        if !self.pools.with_backends().contains(number) {
-            return true;
-        }
-        let Some(pool) = self.pool_mut(number) else {
-            return true;
-        };
-        let begins = pool.is_unswept();
-        let slots = pool.sweep_on(*left);
-        let is_over = pool.is_swept();
-        if slots.is_empty() && !is_over {
-            return false;
-        }
-        *left -= slots.len();
-        if begins {
-            self.act(Action::CheckQueue(number));
-        }
-        self.shrink(number, &slots, words);
-        self.look_for_old(number, &slots);
-        if is_over {
-            self.retire_old(number);
-        }
-        is_over
-    }
-
-    /// Fewer than it is to keep.
-    fn lacks_backends(&self, number: u32) -> bool {
+    /// Has the pool fewer backends than it is to keep?
+    pub(super) fn lacks_backends(&self, number: u32) -> bool {
         let least = self.min_backends(number);
         least > 0 && self.pool_backends(number).len() < least
+    }
+
+    /// Those of a pool's backends that have been idle for long go, the newest last; so many at
+    /// most. How many those are.
+    fn retire_long_idle(&mut self, number: u32, most: usize, words: &impl Words) -> usize {
+        if self.limits.backend_idle_timeout_us == 0 {
+            return 0;
+        }
+        let mut retire = self.long_idle(number, words);
+        let serving = self.serving_backends(number);
+        retire.truncate(serving.saturating_sub(self.min_backends(number)).min(most));
+        for slot in &retire {
+            self.retire(*slot, Reason::Idle);
+        }
+        retire.len()
+    }
+
+    /// Those of a pool's backends that have had nothing to do for so long.
+    pub(super) fn long_idle(&self, number: u32, words: &impl Words) -> Vec<u32> {
+        if self.waiting_in(number, words) > 0 {
+            return Vec::new();
+        }
+        let limit_us = self.limits.backend_idle_timeout_us;
+        let is_idle = |slot: &u32| {
+            self.backends.is_shared(*slot)
+                && words.backend(*slot).is_free()
+                && self.now.passed_us(words.backend_since_us(*slot)) > limit_us
+        };
+        let slots = self.pool_backends(number).iter().copied();
+        slots.filter(is_idle).collect()
+    }
+
+    /// The oldest of a pool's backends goes if its time is over, one in each sweep,
+    /// at the end of a transaction.
+    fn retire_oldest(&mut self, number: u32) {
+        let limit_us = self.limits.backend_lifetime_us;
+        if limit_us == 0 {
+            return;
+        }
+        let slots = self.pool_backends(number).iter().copied();
+        let shared = slots.filter(|slot| self.backends.is_shared(*slot));
+        let with_age = shared.filter_map(|slot| {
+            let backend = self.backends.get(slot)?;
+            Some((Reverse(backend.attached_us()), slot))
+        });
+        let Some((Reverse(attached_us), slot)) = with_age.max() else {
+            return;
+        };
+        if self.now.us.saturating_sub(attached_us) > limit_us {
+            self.retire(slot, Reason::Old);
+        }
+    }
+
+    /// Backends of a pool that its sessions can count on.
+    pub(super) fn serving_backends(&self, number: u32) -> usize {
+        self.backends.lives(number).shared()
     }
 }

@@ -1,31 +1,29 @@
-//! Pools in which somebody waits: looked at some at a time.
+//! Pools that want a backend.
 //!
-//! There may be as many of them as there are sessions, and everybody waits while one
-//! event is handled. What concerns one pool (a session speaks, a backend is free) is
-//! done at once. What may concern any of them is done for so many in each tick, and for
-//! so many in each round as long as there are places for them; as a rule that is all
-//! of them. So where more want backends than that, rules that compare pools
-//! (room.rs) compare those that it is the turn of, with who has just come: who of them
+//! There may be as many of them as there are sessions. What concerns one pool (a session
+//! speaks, a backend is free) is done at once. What may concern any of them is done for so many
+//! in each tick, and for so many in each round as long as there are places for them; as a rule
+//! that is all of them. Where more want backends, rules that compare pools (room.rs) compare
+//! those whose turn it is in this tick, and those that have begun to wait since: the pool that
 //! has been without for longest is served first, and each comes to its turn.
 
+use super::scan::Cursor;
 use super::tenants::Tenant;
 use super::{Action, Core, Words};
 
-/// Pools looked at in one go: some 100 microseconds.
+/// Pools looked at in a tick, or served for places in a round: half a millisecond.
 const LOOKED_AT_ONCE: usize = 256;
-/// Who has come since the last tick, as far as it counts beside these.
+/// Pools that have begun to wait since the last tick, as far as they count beside these.
 const MOST_NEW: usize = 64;
 
 /// Where the looks are.
+#[derive(Default)]
 pub struct Wants {
-    /// So many in one go.
-    at_once: usize,
+    ticks: Cursor,
     /// Looked at in the last tick.
     turn: Vec<u32>,
-    /// The first of the next one's.
-    next: u32,
-    /// Since when the first waits in those looked at in this time round; and in all, the
-    /// time before.
+    /// Since when the first session waits, of the pools looked at in this pass, and of all in
+    /// the one before.
     since_us: Option<u64>,
     all_since_us: Option<u64>,
     /// The longest wait, among those looked at last, of a role that has no backend for long.
@@ -34,10 +32,9 @@ pub struct Wants {
     in_vain: Option<(u64, u32)>,
     /// Pools without a backend whose sessions have begun to wait since the last tick.
     new: Vec<u32>,
-    /// There may be places: so many are still to be looked at for that, from there on.
-    left: usize,
-    next_for_place: u32,
-    /// Places or not: what counts is another now.
+    /// There may be places for these.
+    places: Cursor,
+    /// Places or not: limits have changed.
     in_any_case: bool,
 }
 
@@ -45,42 +42,10 @@ fn earlier(one: Option<u64>, other: Option<u64>) -> Option<u64> {
     one.into_iter().chain(other).min()
 }
 
-impl Default for Wants {
-    fn default() -> Wants {
-        Wants {
-            at_once: LOOKED_AT_ONCE,
-            turn: Vec::new(),
-            next: 0,
-            since_us: None,
-            all_since_us: None,
-            without_us: None,
-            in_vain: None,
-            new: Vec::new(),
-            left: 0,
-            next_for_place: 0,
-            in_any_case: false,
-        }
-    }
-}
-
 impl Wants {
     /// Is there more to be looked at without anything having happened?
     pub fn has_more(&self) -> bool {
-        self.left > 0
-    }
-
-    fn end_turn(&mut self, since_us: Option<u64>, are_all: bool) {
-        self.new.clear();
-        let (first, last) = (self.turn.first().copied(), self.turn.last().copied());
-        if are_all {
-            (self.since_us, self.all_since_us) = (None, since_us);
-        } else if last < first || last < Some(self.next) {
-            // The last of all were among them: a round begins.
-            (self.all_since_us, self.since_us) = (self.since_us, since_us);
-        } else {
-            self.since_us = earlier(self.since_us, since_us);
-        }
-        self.next = last.map_or(0, |last| last + 1);
+        self.places.is_running()
     }
 }
 
@@ -89,9 +54,7 @@ impl Core {
     /// repeated by now, and forced migration has its patience. Also if all of them are in
     /// the ready queue: the backends that were to take from it may have become dedicated.
     pub(super) fn look_at_waiting(&mut self, words: &impl Words) {
-        let mut turn = std::mem::take(&mut self.wants.turn);
-        let all = self.in_want.len();
-        (self.in_want).some_from(self.wants.next, self.wants.at_once, &mut turn);
+        let turn = self.next_in_want();
         let (mut since_us, mut without_us, mut in_vain) = (None, None, None);
         for number in turn.iter().copied() {
             let waited_us = self.oldest_wait_us(number, words);
@@ -117,11 +80,31 @@ impl Core {
                 self.in_want.remove(number);
             }
         }
-        let are_all = turn.len() == all;
-        self.wants.turn = turn;
-        self.wants.without_us = without_us;
-        self.wants.in_vain = in_vain;
-        self.wants.end_turn(since_us, are_all);
+        let wants = &mut self.wants;
+        wants.new.clear();
+        wants.turn = turn;
+        wants.without_us = without_us;
+        wants.in_vain = in_vain;
+        wants.since_us = earlier(wants.since_us, since_us);
+        if !wants.ticks.is_running() {
+            wants.all_since_us = wants.since_us.take();
+        }
+    }
+
+    /// The next pools that want a backend; all, if they are so few.
+    fn next_in_want(&mut self) -> Vec<u32> {
+        let ticks = &mut self.wants.ticks;
+        if self.in_want.len() <= LOOKED_AT_ONCE {
+            ticks.stop();
+            return self.in_want.iter().collect();
+        }
+        let first_from = |from| self.in_want.first_from(from);
+        let turn = ticks.take(LOOKED_AT_ONCE, first_from);
+        if !turn.is_empty() {
+            return turn;
+        }
+        ticks.begin();
+        ticks.take(LOOKED_AT_ONCE, first_from)
     }
 
     /// The longest wait, of any pool, as the ticks have seen it.
@@ -158,7 +141,7 @@ impl Core {
         let Some(pool) = self.pools.get_mut(number) else {
             return;
         };
-        self.held.handed_out += pool.queue.take_taken(queued);
+        self.handed_out += pool.queue.take_taken(queued);
         for id in pool.queue.forget_taken(queued) {
             let tenant = self.sessions.get(id).map(|session| session.tenant());
             if let Some(tenant) = tenant.and_then(|tenant| self.tenants.get_mut(tenant)) {
@@ -168,56 +151,52 @@ impl Core {
     }
 
     #[cfg(test)]
-    pub(super) fn look_at_few(&mut self) {
-        self.wants.at_once = 32;
-        self.round.look_at_few();
-    }
-
-    #[cfg(test)]
     pub(super) fn are_looked_at_in_turns(&self) -> bool {
-        self.pools.existing().len() > self.wants.at_once
+        self.pools.existing().len() > LOOKED_AT_ONCE
     }
 
     /// In so many ticks each pool has its turn.
     #[cfg(test)]
     pub(super) fn ticks_for_all_pools(&self) -> usize {
-        self.pools
-            .existing()
-            .len()
-            .div_ceil(self.wants.at_once)
-            .max(1)
+        match self.are_looked_at_in_turns() {
+            true => self.pools.existing().len() / LOOKED_AT_ONCE + 2,
+            false => 1,
+        }
     }
 
-    /// There may be places for pools in which somebody waits.
+    /// There may be places for pools in which a session waits.
     pub(super) fn mark_waiting(&mut self) {
-        self.wants.left = self.in_want.len();
+        if !self.in_want.is_empty() {
+            self.wants.places.begin();
+        }
     }
 
-    /// Limits are others now.
+    /// Limits have changed.
     pub(super) fn mark_waiting_in_any_case(&mut self) {
         self.mark_waiting();
         self.wants.in_any_case = true;
     }
 
-    /// In each round: the next of these; first for whom a place was made.
+    /// In each round: the next of these; first those for which a place was made.
     pub(super) fn look_for_places(&mut self) {
-        if self.wants.left > self.wants.at_once {
+        let wants = &mut self.wants;
+        if !wants.places.is_running() {
+            return;
+        }
+        let some = (wants.places).take(LOOKED_AT_ONCE, |from| self.in_want.first_from(from));
+        let goes_on = wants.places.is_running() && some.len() == LOOKED_AT_ONCE;
+        let in_any_case = wants.in_any_case;
+        wants.in_any_case &= goes_on;
+        if goes_on {
             for number in self.room.meant_for().to_vec() {
                 self.mark_dirty(number);
             }
-            if self.places(0).room() == 0 && !self.wants.in_any_case {
-                // Whoever comes to his turn in a tick asks for room.
-                self.wants.left = 0;
+            if self.places(0).room() == 0 && !in_any_case {
+                // Pools ask for room in their ticks.
+                self.wants.places.stop();
+                return;
             }
         }
-        if self.wants.left == 0 {
-            return;
-        }
-        let mut some = Vec::new();
-        (self.in_want).some_from(self.wants.next_for_place, self.wants.at_once, &mut some);
-        self.wants.left = self.wants.left.saturating_sub(self.wants.at_once);
-        self.wants.in_any_case &= self.wants.left > 0;
-        self.wants.next_for_place = some.last().map_or(0, |last| last + 1);
         for number in some {
             self.mark_dirty(number);
         }
@@ -235,7 +214,7 @@ impl Core {
     /// So many of those that are compared: of all about how many?
     pub(super) fn in_all(&self, found: usize) -> usize {
         let (all, compared) = (self.in_want.len(), self.wants.turn.len());
-        match all > self.wants.at_once {
+        match all > LOOKED_AT_ONCE {
             true => found.max(found * all / compared.max(1)),
             false => found,
         }
@@ -243,7 +222,7 @@ impl Core {
 
     /// Those that are compared with each other: all, if they are so few.
     pub(super) fn compared_in_want(&self) -> Vec<u32> {
-        if self.in_want.len() <= self.wants.at_once {
+        if self.in_want.len() <= LOOKED_AT_ONCE {
             return self.in_want.iter().collect();
         }
         let mut pools = [self.wants.turn.as_slice(), &self.wants.new].concat();

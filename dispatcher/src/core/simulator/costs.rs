@@ -164,7 +164,7 @@ fn hold(shell: &mut Shell, forced: bool) {
     (shell.core).hold(1, 1, forced, 0, &shell.world);
     say("  a hold begins", began);
     shell.carry_out();
-    while shell.core.is_taking_hold() || shell.core.is_ending() {
+    while shell.core.is_ending() {
         shell.tell(Event::RoundEnds);
     }
     assert!(shell.unanswered.is_empty());

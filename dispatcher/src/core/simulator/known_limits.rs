@@ -4,7 +4,7 @@
 use super::many::ask;
 use super::shares::{limits, quiet, Crowd, Steady};
 use super::shell::Shell;
-use crate::core::groups::FOLLOWING_AT_ONCE;
+use crate::core::limits::FOLLOWING_AT_ONCE;
 use crate::core::{Event, PoolLimits, SessionId, TenantKey};
 
 const POOLS: usize = 2 * FOLLOWING_AT_ONCE + 14;

@@ -1,8 +1,8 @@
 //! Actions that are only looked at: nothing of the world changes by them.
 
 use super::shell::Shell;
-use crate::core::pool_changes::{PoolChange, Reason};
-use crate::core::Action;
+use crate::core::lifecycle::Reason;
+use crate::core::{Action, PoolChange};
 
 impl Shell {
     /// Nobody goes on meanwhile: so seeds stay what they are, however often that is.

@@ -1,7 +1,7 @@
 //! A pool with very many backends.
 
 use super::shares::{busy, limits, quiet, Crowd, Steady};
-use crate::core::modes::WOKEN_AT_ONCE;
+use crate::core::dedicated::WOKEN_AT_ONCE;
 use crate::core::pools::PoolKey;
 use crate::core::{index_of, Action, Core, Event, Limits, SessionId, Words};
 

@@ -27,7 +27,7 @@ impl Core {
             !self.places(0).is_overdrawn(),
             "more backends than there are places"
         );
-        // The same as the parameters say it, and not by places.rs.
+        // The same as the parameters say it, and not by sizing.rs.
         let count = |is_so: &dyn Fn(u32) -> bool| {
             let slots = self.backends.iter().map(|(slot, _)| slot);
             slots.filter(|slot| is_so(*slot)).count()

@@ -5,8 +5,8 @@ use super::many::ask;
 use super::settings::mark_of;
 use super::shares::{limits, Crowd, Steady};
 use super::sweeps::{crowd, only_pool, with_all_backends};
-use crate::core::groups::ASKED_AT_ONCE;
-use crate::core::modes::WOKEN_AT_ONCE;
+use crate::core::dedicated::WOKEN_AT_ONCE;
+use crate::core::limits::ASKED_AT_ONCE;
 use crate::core::{Event, PoolLimits, SessionId};
 
 const POOLS: usize = 2 * ASKED_AT_ONCE + 20;

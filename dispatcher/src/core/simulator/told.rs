@@ -1,7 +1,7 @@
 //! What the scheduling log is told of pools is what happens to them, and why.
 
-use crate::core::pool_changes::{PoolChange, Reason};
-use crate::core::Core;
+use crate::core::lifecycle::Reason;
+use crate::core::{Core, PoolChange};
 use std::collections::BTreeMap;
 
 /// Backends that pools have by what was told: their pools, by slot.

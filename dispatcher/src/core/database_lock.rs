@@ -8,11 +8,11 @@
 //! its idle backends go. The statement asks again every 100 ms (database_access.c).
 //!
 //! If its sessions are ended (WITH (FORCE)), its pools hand out no session any more, their
-//! ready queues are emptied, and all sessions are looked at (stop.rs). When the statement has
+//! ready queues are emptied, and all sessions are looked at (shutdown.rs). When the statement has
 //! ended that is done once more, as backends have given some back since; and the hold lasts
 //! until it is.
 
-use super::pool_changes::Reason;
+use super::lifecycle::Reason;
 use super::sessions::Location;
 use super::{Action, Core, SessionId, Then, Words};
 

@@ -7,7 +7,7 @@
 //! To end one costs some system calls, and there may be very many. So all sessions are
 //! looked at some at a time, in each round, and who speaks meanwhile ends as well.
 
-use super::pool_changes::Reason;
+use super::lifecycle::Reason;
 use super::scan::Cursor;
 use super::sessions::Location;
 use super::{index_of, Action, Core, SessionId, Then, Why, Words};

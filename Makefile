@@ -190,11 +190,10 @@ check-major: setup-suite ## Of check: what depends on the server's major
 # What is built here is built with -Werror, as in CI; what was built before is not
 # built again.
 lint: export BATON_WERROR = 1
-lint: extension ## rustfmt, clippy, pg_bsd_indent, names in PROVEN.md, variables and layers in C, comparisons of names
+lint: extension ## rustfmt, clippy, pg_bsd_indent, variables and layers in C, comparisons of names
 	$(CARGO) fmt --all --check
 	$(CARGO) fmt --manifest-path fuzz/Cargo.toml --check
 	$(WITH_SERVER) tools/indent --check
-	tools/check-proven
 	tools/check-statics
 	tools/check-includes
 	tools/check-names

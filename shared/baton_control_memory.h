@@ -288,6 +288,7 @@ typedef struct BatonSessionSlot
 								 * last; backend */
 	uint32_t	counter_version;	/* raised by a backend each time it writes
 									 * statement counters of the session */
+	uint32_t	reserved;
 } BatonSessionSlot;
 
 /* What pg_stat_ssl shows of a session; texts with NUL at the end, cut as there */

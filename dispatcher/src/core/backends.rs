@@ -4,14 +4,7 @@
 //! [`Backends::turn`] changes that; what is counted follows ([`Counts`]). What its slot's
 //! word says (idle, busy, ...) is the backend's own and changes all the time.
 
-mod counts;
-mod life;
-
-pub use life::{Life, Lives};
-
-use super::idle_clients::IdleClient;
-use super::stall::Seen;
-use counts::{Counted, Counts};
+use super::stall::{IdleClient, Seen};
 use std::collections::{HashMap, VecDeque};
 
 /// What is known of one backend.
@@ -32,13 +25,11 @@ pub struct Backend {
     makes_room_for: Option<u32>,
     /// Its place in the list of those that leave, if it is there.
     leaving_at: usize,
-    /// That its pool has one less was told (pool_changes.rs).
-    is_told_lost: bool,
     started_us: u64,
     attached_us: u64,
     /// Tells it from others that have had its slot.
     serial: u64,
-    /// The role of the session that has it, as it was seen last (held.rs).
+    /// The role of the session that has it, as it was seen last (stall.rs).
     role: Option<u32>,
 }
 
@@ -90,11 +81,6 @@ impl Backend {
 
     pub fn makes_room_for(&self) -> Option<u32> {
         self.makes_room_for
-    }
-
-    /// That its pool has one less is told. True if it was not before.
-    pub fn is_lost(&mut self) -> bool {
-        !std::mem::replace(&mut self.is_told_lost, true)
     }
 
     fn counted(&self) -> Counted {
@@ -279,7 +265,6 @@ impl Backends {
             exits_since_us: None,
             makes_room_for: None,
             leaving_at: 0,
-            is_told_lost: false,
             started_us: now_us,
             attached_us: now_us,
             serial: self.next_serial,
@@ -289,6 +274,7 @@ impl Backends {
         let is = self.get(slot).map(Backend::counted);
         self.counts.change(None, is);
         self.started.push_back((slot, self.next_serial));
+        ensure!(self.counts.total <= self.table.len() && slot < self.end);
         Some(slot)
     }
 
@@ -344,7 +330,7 @@ impl Backends {
     pub fn turn(&mut self, slot: u32, to: Life) {
         self.change(slot, |backend| {
             let was = backend.life;
-            debug_assert!(was.may_become(to), "{was:?} to {to:?}");
+            ensure!(was.may_become(to), "{was:?} to {to:?}");
             backend.life = to;
             backend.held &= to.may_be_held();
         });
@@ -440,6 +426,10 @@ impl Backends {
         self.leaves_no_more(slot);
         self.is_of_role(slot, None);
         let backend = self.table.get_mut(slot as usize)?.take()?;
+        ensure!(
+            backend.life.is_starting() || backend.life == Life::Gone,
+            "it is alive"
+        );
         self.counts.change(Some(backend.counted()), None);
         while self.end > 0 && self.get(self.end - 1).is_none() {
             self.end -= 1;
@@ -509,6 +499,302 @@ impl Backends {
     }
 }
 
+// ----------------------------------------------------------------------------
+// What a backend is, and how many of a pool's are what.
+
+/// What a backend is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Life {
+    /// It is logging in, and has not attached yet.
+    Starting,
+    /// So it is, and shall exit when it has.
+    Unwanted,
+    /// It serves any session of its pool.
+    Shared,
+    /// It is one session's for now.
+    Dedicated,
+    /// It is to exit, and gets nothing more.
+    Leaving { dedicated: bool },
+    /// Its process has ended. The slot stays its own until all are found whom it may
+    /// have had (reap.rs).
+    Gone,
+}
+
+impl Life {
+    pub fn is_starting(self) -> bool {
+        matches!(self, Life::Starting | Life::Unwanted)
+    }
+
+    /// May it be given a session?
+    #[cfg(test)]
+    pub fn may_serve(self) -> bool {
+        matches!(self, Life::Shared | Life::Dedicated)
+    }
+
+    pub fn is_leaving(self) -> bool {
+        matches!(self, Life::Unwanted | Life::Leaving { .. } | Life::Gone)
+    }
+
+    /// Held by a transaction, or by its own start: one that is told to go stays
+    /// until the transaction has ended, and so does its extra place.
+    pub fn may_be_held(self) -> bool {
+        matches!(
+            self,
+            Life::Starting | Life::Shared | Life::Leaving { dedicated: false }
+        )
+    }
+
+    pub fn is_dedicated(self) -> bool {
+        matches!(self, Life::Dedicated | Life::Leaving { dedicated: true })
+    }
+
+    /// Its place in [`Lives`].
+    fn kind(self) -> usize {
+        match self {
+            Life::Starting => 0,
+            Life::Unwanted => 1,
+            Life::Shared => 2,
+            Life::Dedicated => 3,
+            Life::Leaving { .. } => 4,
+            Life::Gone => 5,
+        }
+    }
+
+    pub fn may_become(self, to: Life) -> bool {
+        match self {
+            _ if to == Life::Gone => self != Life::Gone,
+            Life::Starting => !to.is_dedicated(),
+            Life::Unwanted => to == Life::Leaving { dedicated: false },
+            Life::Gone => false,
+            Life::Shared | Life::Dedicated | Life::Leaving { .. } => {
+                !to.is_starting() && (!self.is_leaving() || to.is_leaving())
+            }
+        }
+    }
+}
+
+/// How many of a pool's backends are what.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Lives {
+    by_kind: [u32; 6],
+    /// Shared ones that no transaction holds.
+    for_all: u32,
+    of_no_role: u32,
+}
+
+impl Lives {
+    /// One is something else now; it comes, or goes.
+    pub fn count(&mut self, was: Option<Counted>, is: Option<Counted>) {
+        if let Some(is) = is {
+            self.by_kind[is.life.kind()] += 1;
+            self.for_all += u32::from(is.is_for_all());
+            self.of_no_role += u32::from(is.is_of_no_role());
+        }
+        if let Some(was) = was {
+            self.by_kind[was.life.kind()] -= 1;
+            self.for_all -= u32::from(was.is_for_all());
+            self.of_no_role -= u32::from(was.is_of_no_role());
+        }
+    }
+
+    fn of(&self, lives: &[Life]) -> usize {
+        let count = |life: &Life| self.by_kind[life.kind()] as usize;
+        lives.iter().map(count).sum()
+    }
+
+    pub fn shared(&self) -> usize {
+        self.of(&[Life::Shared])
+    }
+
+    pub fn shared_and_not_held(&self) -> usize {
+        self.for_all as usize
+    }
+
+    /// They start, or are any session's, and no session has them for long.
+    pub fn of_no_role(&self) -> usize {
+        self.of_no_role as usize
+    }
+
+    /// As [`Life::is_starting`].
+    pub fn starting(&self) -> usize {
+        self.of(&[Life::Starting, Life::Unwanted])
+    }
+
+    /// As [`Life::may_serve`].
+    pub fn may_serve(&self) -> usize {
+        self.of(&[Life::Shared, Life::Dedicated])
+    }
+
+    /// Those that serve its sessions in turn, or are starting to.
+    pub fn expected(&self) -> usize {
+        self.of(&[Life::Starting, Life::Shared])
+    }
+
+    /// They have come, and their processes have not ended.
+    pub fn attached(&self) -> usize {
+        let leaving = Life::Leaving { dedicated: false };
+        self.may_serve() + self.of(&[leaving])
+    }
+}
+
+// ----------------------------------------------------------------------------
+// How many backends are what: kept as each changes, so that nobody goes through all of
+// them to know.
+
+/// What counts of one backend.
+#[derive(Clone, Copy, Debug)]
+pub struct Counted {
+    pub pool: u32,
+    pub life: Life,
+    pub held: bool,
+    /// It goes so that this pool may have its place.
+    pub makes_room_for: Option<u32>,
+    /// A session of some role has it for long.
+    pub is_of_role: bool,
+}
+
+impl Counted {
+    pub fn is_for_all(self) -> bool {
+        self.life == Life::Shared && !self.held
+    }
+
+    /// It starts, or is any session's, and none has it for long.
+    pub fn is_of_no_role(self) -> bool {
+        matches!(self.life, Life::Starting | Life::Shared) && !self.is_of_role
+    }
+
+    /// One whose session became dedicated after it was told to go stays for as long as
+    /// that lasts.
+    fn goes_for(self) -> Option<u32> {
+        let goes = self.life.is_leaving() && !self.life.is_dedicated();
+        self.makes_room_for.filter(|_| goes)
+    }
+}
+
+/// Of all backends, and by pool. Vectors are no longer than they have to be.
+#[derive(Debug, Default)]
+pub struct Counts {
+    pub total: usize,
+    pub dedicated: usize,
+    /// Shared ones that transactions hold without doing anything.
+    pub held: usize,
+    /// Those that serve any session of their pools, but for those that are held.
+    pub shared_and_not_held: usize,
+    /// Those that start, or are any session's, and no session has.
+    pub of_no_role: usize,
+    lives: Vec<Lives>,
+    /// So many go for no other pool, by pool, if there are so many;
+    reserves: Vec<usize>,
+    /// and those of all pools that are there.
+    reserved: usize,
+    /// By the pool for which they are about to go; none is 0.
+    go_for: HashMap<u32, usize>,
+}
+
+impl Counts {
+    /// One is something else now; it comes, or goes.
+    pub fn change(&mut self, was: Option<Counted>, is: Option<Counted>) {
+        let Some(pool) = is.or(was).map(|one| one.pool as usize) else {
+            return;
+        };
+        self.total = self.total + usize::from(is.is_some()) - usize::from(was.is_some());
+        let follow = |count: &mut usize, counts: fn(Counted) -> bool| {
+            *count += usize::from(is.is_some_and(counts));
+            *count -= usize::from(was.is_some_and(counts));
+        };
+        follow(&mut self.dedicated, |one| one.life.is_dedicated());
+        follow(&mut self.held, |one| one.held);
+        follow(&mut self.shared_and_not_held, Counted::is_for_all);
+        follow(&mut self.of_no_role, Counted::is_of_no_role);
+        let goes_for = |one: Option<Counted>| one.and_then(Counted::goes_for);
+        if goes_for(was) != goes_for(is) {
+            self.count_going(goes_for(was), goes_for(is));
+        }
+        if self.lives.len() <= pool {
+            self.lives.resize(pool + 1, Lives::default());
+        }
+        self.reserved -= self.reserved_of(pool);
+        self.lives[pool].count(was, is);
+        self.reserved += self.reserved_of(pool);
+    }
+
+    fn count_going(&mut self, was: Option<u32>, is: Option<u32>) {
+        if let Some(is) = is {
+            *self.go_for.entry(is).or_default() += 1;
+        }
+        if let Some(count) = was.and_then(|was| self.go_for.get_mut(&was)) {
+            *count -= 1;
+        }
+        if let Some(was) = was.filter(|was| self.go_for.get(was) == Some(&0)) {
+            self.go_for.remove(&was);
+        }
+    }
+
+    /// How many of a pool's are what.
+    pub fn lives(&self, pool: u32) -> Lives {
+        self.lives.get(pool as usize).copied().unwrap_or_default()
+    }
+
+    /// Is one about to go so that this pool may have its place?
+    pub fn somebody_goes_for(&self, pool: u32) -> bool {
+        self.go_for.contains_key(&pool)
+    }
+
+    // ---- reserves ----------------------------------------------------------
+
+    /// So many of a pool's are to go for no other.
+    pub fn reserve(&mut self, pool: u32, backends: usize) {
+        let pool = pool as usize;
+        if self.reserves.len() <= pool {
+            if backends == 0 {
+                return;
+            }
+            self.reserves.resize(pool + 1, 0);
+        }
+        self.reserved -= self.reserved_of(pool);
+        self.reserves[pool] = backends;
+        self.reserved += self.reserved_of(pool);
+    }
+
+    pub fn reserve_of(&self, pool: u32) -> usize {
+        self.reserves.get(pool as usize).copied().unwrap_or(0)
+    }
+
+    /// Of those that serve any session of their pools.
+    pub fn reserved(&self) -> usize {
+        self.reserved
+    }
+
+    fn reserved_of(&self, pool: usize) -> usize {
+        let reserve = self.reserve_of(pool as u32);
+        reserve.min(self.lives.get(pool).map_or(0, Lives::shared))
+    }
+
+    #[cfg(test)]
+    pub fn check(&self, all: &[Counted]) {
+        let mut lives = vec![Lives::default(); self.lives.len()];
+        let mut go_for: HashMap<u32, usize> = HashMap::new();
+        for one in all {
+            lives[one.pool as usize].count(None, Some(*one));
+            let stays = one.life.is_dedicated() || !one.life.is_leaving();
+            if let Some(pool) = one.makes_room_for.filter(|_| !stays) {
+                *go_for.entry(pool).or_default() += 1;
+            }
+        }
+        assert_eq!(lives, self.lives, "what pools' backends are");
+        assert_eq!(go_for, self.go_for, "for whom they go");
+        let count = |counts: fn(&&Counted) -> bool| all.iter().filter(counts).count();
+        let for_all = count(|one| one.life == Life::Shared && !one.held);
+        assert_eq!(for_all, self.shared_and_not_held, "not held");
+        let of_no_role = count(|one| one.is_of_no_role());
+        assert_eq!(of_no_role, self.of_no_role, "of no role");
+        assert_eq!(count(|one| one.held), self.held, "held backends");
+        assert_eq!(all.len(), self.total, "all backends");
+        let dedicated = count(|one| one.life.is_dedicated());
+        assert_eq!(dedicated, self.dedicated, "dedicated backends");
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -542,6 +828,7 @@ mod tests {
         assert_eq!(backends.life(2), Some(Life::Leaving { dedicated: false }));
         assert!(!backends.set_dedicated(2, false, 9));
         for slot in [0, 2] {
+            assert!(backends.is_gone(slot));
             assert!(backends.remove(slot).is_some() && backends.remove(slot).is_none());
         }
         assert_eq!((backends.total(), backends.dedicated()), (0, 0));

@@ -1,10 +1,6 @@
 //! What happens to the core, and what it asks for in return.
 
-use super::idle_clients::ClientOwes;
-use super::ids::SessionId;
-use super::pool_changes::PoolChange;
-use super::who_is_in::Roles;
-use super::words::Word;
+use super::{ClientOwes, PoolChange, Roles, Word};
 use crate::protocol::opening::Failure;
 
 /// What has happened. Whoever tells carries out the actions before he tells
@@ -323,11 +319,10 @@ pub enum Action {
         role: u32,
         database: u32,
     },
-    /// Who is in the database of this hold: some of them, or (`is_all`) the last.
+    /// The sessions that are in the database of this hold.
     TellWhoIsIn {
         number: u32,
         roles: Roles,
-        is_all: bool,
     },
     /// A new failure to start backends for a pool, which is worth a line.
     TellFailure(u32),
@@ -339,3 +334,21 @@ pub enum Action {
     TenantDropped(u32),
     Then(Then),
 }
+
+// ----------------------------------------------------------------------------
+// Names of sessions, and of pools of one role in one database.
+
+/// Generation in the upper half (never 0, and 31 bits, so that a bigint holds a
+/// name), index in the lower.
+pub type SessionId = u64;
+
+pub fn index_of(session: SessionId) -> u32 {
+    session as u32
+}
+
+pub fn name(generation: u32, index: u32) -> SessionId {
+    (u64::from(generation) << 32) | u64::from(index)
+}
+
+/// Role and database.
+pub type GroupKey = (u32, u32);

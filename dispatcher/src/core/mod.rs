@@ -8,123 +8,93 @@
 //! ([`Core::next_action`]) before telling the next. A race that is lost out
 //! there comes back as an event.
 //!
-//! | module | what it decides |
+//! | module | what it owns and decides |
 //! |---|---|
-//! | `sessions` | where a session is; who waits, in which order; whose turn it is |
+//! | `event`, `words` | what is told and asked; what backends write |
+//! | `sessions` | where a session is; in which order sessions wait; whose turn it is |
+//! | `requests` | what becomes of a session that speaks, comes back, waits too long, is cancelled, or ends; which clients become sessions; which backend may speak of a session |
 //! | `backends` | what a backend is; how many there are |
-//! | `coming` | what becomes of a session that speaks, comes back, or ends |
-//! | `serve` | who gets which backend; how many are started |
-//! | `places`, `dedicated` | how many there may be, shared and dedicated; which session keeps its backend no longer |
-//! | `stall`, `held` | which backends get nothing done, so that others are added |
-//! | `waits`, `cancel`, `holds`, `stop` | who is told what while he waits, or ends |
-//! | `who_is_in` | who is in a database that a statement wants |
-//! | `want`, `sweep` | which pools and sessions are looked at in a tick, and once a second |
-//! | `groups`, `pool_limits` | which limits a role has in a database |
-//! | `pool_memory` | how much their contexts take together, and may |
-//! | `tenants`, `tally` | whose sessions there are, and how many a role has |
-//! | `served` | how many of a role's are being served, where that is limited |
-//! | `modes` | whose sessions keep their backends because that is what is wanted |
-//! | `whose` | may this backend speak of that session? |
-//! | `admission` | who comes in, and when new sessions are native because too many wait |
-//! | `attach`, `leave`, `burial`, `shrink` | a backend comes, goes, has ended, may go |
-//! | `room`, `make_room`, `holdings` | which backend gives way for another pool |
-//! | `passing` | what that has cost of late |
-//! | `pool_changes` | why a pool has grown or shrunk, for the log |
-//! | `growth` | how many it starts now |
-//! | `pools`, `pool_table`, `failures` | pools, and what becomes of those whose backends cannot start |
+//! | `lifecycle` | a backend attaches, fails to start, leaves; what the log says of it |
+//! | `pools` | which pools there are; a pool's ready queue, starts and steals |
+//! | `tenants` | a role's sessions in a pool; how many a role has |
+//! | `limits` | limits and memory of a role in a database |
+//! | `served` | how many of a role's sessions are being served, where that is limited |
+//! | `dispatch` | which session gets which backend; which pools want one |
+//! | `sizing` | how many backends there may be, and how many a pool starts now |
+//! | `reclaim` | which backend goes for another pool |
+//! | `stall` | which backends get nothing done, so that others are added; clients that keep a backend idle |
+//! | `dedicated` | sessions that keep their backends |
+//! | `database_lock` | databases that a statement wants for itself |
+//! | `reap` | what a backend that ended had; what is looked at once a second |
+//! | `shutdown` | the end of all sessions, or of a database's |
+//! | `scan` | what is sliced, and the jobs of a round's end |
+//! | `tables` | what has a number and a key; sets of numbers |
 
-mod admission;
-mod attach;
+/// Asserts what holds whatever happens: in the simulator, in tests and in debug builds.
+macro_rules! ensure {
+    ($($condition:tt)*) => {
+        if cfg!(any(test, debug_assertions)) {
+            assert!($($condition)*);
+        }
+    };
+}
+
 mod backends;
-mod burial;
-mod cancel;
-mod coming;
-mod cursor;
+mod database_lock;
 mod dedicated;
+mod dispatch;
 mod event;
-mod failures;
-mod groups;
-mod growth;
-mod held;
-mod holdings;
-mod holds;
-mod idle_clients;
-mod ids;
-mod keyed;
-mod lap;
-mod leave;
-mod make_room;
-mod modes;
-mod passing;
-mod places;
-mod pool_changes;
-mod pool_limits;
-mod pool_memory;
-mod pool_set;
-mod pool_table;
+mod lifecycle;
+mod limits;
 mod pools;
-mod room;
-mod serve;
+mod reap;
+mod reclaim;
+mod requests;
+mod scan;
 mod served;
 mod sessions;
-mod shrink;
+mod shutdown;
 #[cfg(test)]
 mod simulator;
+mod sizing;
 mod stall;
-mod stop;
-mod sweep;
-mod tally;
+mod tables;
 mod tenants;
-mod waits;
-mod want;
-mod who_is_in;
-mod whose;
 mod words;
 
-pub use admission::NoSession;
-pub use attach::{Attach, Identity};
 pub use backends::Backend;
-pub use event::{Action, Ending, Event, Leaving, Look, Says, Skipped, Then, Why};
-pub use groups::MarkOf;
-pub use idle_clients::ClientOwes;
-pub use ids::{index_of, SessionId};
-pub use places::may_take;
-pub use pool_changes::PoolChange;
-#[cfg(test)]
-pub use pool_changes::Reason;
-pub use pool_limits::{PoolLimits, PoolMode, PoolSettings};
-pub use pools::PoolKey;
-pub use tally::Tally;
-pub use tenants::{StartsAs, TenantKey};
-pub use who_is_in::Roles;
-pub use whose::{Tells, Whose};
-pub use words::{Shown, Word, Words};
-
-use admission::Crowd;
 use backends::Backends;
-use burial::Burials;
-use cursor::Cursor;
-use dedicated::Evicted;
-use failures::Ungreeted;
-use groups::Groups;
-use held::LookForHeld;
-use holds::Hold;
-use keyed::Table;
-use make_room::Room;
-use passing::Passing;
-use places::{Excess, Places};
-use pool_memory::MemoryLaps;
-use pool_set::PoolSet;
+use database_lock::Hold;
+pub use database_lock::Roles;
+use dedicated::{Evicted, Waking};
+use dispatch::{Round, Wants};
+use event::GroupKey;
+pub use event::{
+    index_of, Action, Ending, Event, Leaving, Look, Says, SessionId, Skipped, Then, Why,
+};
+#[cfg(test)]
+pub use lifecycle::Reason;
+use lifecycle::Ungreeted;
+pub use lifecycle::{Attach, Identity, PoolChange};
+use limits::Groups;
+pub use limits::{MarkOf, PoolLimits, PoolMode, PoolSettings};
+pub use pools::PoolKey;
 use pools::Pools;
-use serve::Round;
+use reap::{Burials, Sweep};
+use reclaim::{ReplacementCost, Room};
+use requests::Crowd;
+pub use requests::{NoSession, Tells, Whose};
 use sessions::Sessions;
+use shutdown::Endings;
+pub use sizing::may_take;
+use sizing::Places;
+pub use stall::ClientOwes;
 use stall::Stall;
-use std::collections::VecDeque;
-use stop::Endings;
-use sweep::Sweeping;
+use std::collections::{BTreeMap, VecDeque};
+use tables::{PoolSet, Table};
 use tenants::Tenant;
-use want::Wants;
-use who_is_in::WhoIsIn;
+pub use tenants::{StartsAs, Tally, TenantKey};
+pub use words::{Shown, Word, Words};
 
 /// A moment, read once for all events of a round.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -156,7 +126,7 @@ pub struct Limits {
     pub max_backends: usize,
     pub min_backends: usize,
     /// Up to so many a pool gets one more where its sessions often take each other's.
-    pub backends_for_takings: usize,
+    pub backends_for_steals: usize,
     /// None: what is left.
     pub max_dedicated: Option<usize>,
     /// Beyond max_backends, in a stall. None: what is left.
@@ -200,29 +170,27 @@ pub struct Core {
     unused_from: u32,
     /// Limits of a role in a database.
     groups: Groups,
-    memory_laps: MemoryLaps,
+    /// Groups that have more memory left than before: backends that want it are woken.
+    memory_to_wake: BTreeMap<GroupKey, u8>,
     session_tally: Tally,
     /// Pools in which somebody may wait.
     in_want: PoolSet,
-    /// Pools to look at when the round ends.
-    dirty: Vec<u32>,
+    /// Pools to serve when the round ends.
+    dirty: PoolSet,
     round: Round,
     room: Room,
-    passing: Passing,
+    replacing: ReplacementCost,
     stall: Stall,
-    /// Where the look for backends that are held goes on.
-    held: LookForHeld,
-    excess: Excess,
+    /// Sessions that waited and have got a backend, so far.
+    handed_out: u64,
+    /// The first backend to be measured in the next tick.
+    next_measured: u32,
     evicted: Option<Evicted>,
     /// Databases that statements want for themselves.
     holds: Vec<Hold>,
-    who_is_in: WhoIsIn,
     /// All sessions keep their backends, as there are but few.
     are_few: bool,
-    /// Backends that are told so when they are few no more.
-    to_wake: Cursor,
-    /// Pools whose backends are, as their mode is another.
-    waking: PoolSet,
+    waking: Waking,
     crowd: Crowd,
     stopping: bool,
     wants: Wants,
@@ -230,7 +198,7 @@ pub struct Core {
     expiring: PoolSet,
     /// Whose clients no backend will greet.
     ungreeted: VecDeque<Ungreeted>,
-    sweeping: Sweeping,
+    sweeping: Sweep,
     burials: Burials,
     endings: Endings,
     actions: VecDeque<Action>,
@@ -260,28 +228,26 @@ impl Core {
             unused: PoolSet::new(pools),
             unused_from: 0,
             groups: Groups::new(pools, mark_of),
-            memory_laps: MemoryLaps::default(),
+            memory_to_wake: BTreeMap::new(),
             session_tally: Tally::default(),
             in_want: PoolSet::new(pools),
-            dirty: Vec::new(),
+            dirty: PoolSet::new(pools),
             round: Round::default(),
             room: Room::default(),
-            passing: Passing::default(),
+            replacing: ReplacementCost::default(),
             stall: Stall::default(),
-            held: LookForHeld::default(),
-            excess: Excess::default(),
+            handed_out: 0,
+            next_measured: 0,
             evicted: None,
             holds: Vec::new(),
-            who_is_in: WhoIsIn::default(),
             are_few: false,
-            to_wake: Cursor::default(),
-            waking: PoolSet::new(pools),
+            waking: Waking::new(pools),
             crowd: Crowd::default(),
             stopping: false,
             wants: Wants::default(),
             expiring: PoolSet::new(pools),
             ungreeted: VecDeque::new(),
-            sweeping: Sweeping::default(),
+            sweeping: Sweep::default(),
             burials: Burials::default(),
             endings: Endings::default(),
             actions: VecDeque::new(),
@@ -321,7 +287,7 @@ impl Core {
             Event::Terminate(id) => self.terminate(id, words),
 
             Event::Claimed => {
-                self.held.handed_out += 1;
+                self.handed_out += 1;
                 self.go_on(words);
             }
             Event::Queued => self.go_on(words),
@@ -351,22 +317,7 @@ impl Core {
 
             Event::Tick => self.tick(words),
             Event::Sweep => self.sweep(words),
-            Event::RoundEnds => {
-                self.expire_on();
-                self.end_ungreeted_on();
-                self.bury_on(words);
-                self.take_back_on();
-                self.end_on(words);
-                self.count_who_is_in(words);
-                self.sweep_on(words);
-                self.wake_on();
-                self.wake_pools_on();
-                self.ask_limits_on();
-                self.follow_limits_on();
-                self.show_memory_left_anew();
-                self.wake_for_memory_on();
-                self.round_ends(words);
-            }
+            Event::RoundEnds => self.round_ends(words),
             Event::MakeRoom => self.make_room(words),
             Event::Stop => self.stop(),
             Event::Abandon => self.abandon(words),
@@ -400,34 +351,6 @@ impl Core {
     }
 
     // ---- questions from outside -------------------------------------------
-
-    /// Has it to be asked again without anything having happened?
-    pub fn has_more(&self) -> bool {
-        self.more().iter().any(|(_, is_so)| *is_so)
-    }
-
-    /// What there may be to go on with, and whether there is.
-    fn more(&self) -> [(&'static str, bool); 11] {
-        [
-            ("dirty", !self.dirty.is_empty()),
-            ("burials", !self.burials.is_empty()),
-            ("wants", self.wants.has_more()),
-            ("expiring", !self.expiring.is_empty()),
-            ("ungreeted", !self.ungreeted.is_empty()),
-            ("sweeping", self.sweeping.has_more()),
-            (
-                "to wake",
-                self.to_wake.has_more() || !self.waking.is_empty(),
-            ),
-            ("endings", self.is_ending()),
-            ("holds", self.is_taking_hold()),
-            (
-                "groups",
-                self.groups.are_to_be_asked_for() || self.groups.are_followed(),
-            ),
-            ("memory", self.memory_laps.has_more()),
-        ]
-    }
 
     /// Is there something that has a limit in milliseconds?
     pub fn needs_ticks(&self) -> bool {

@@ -1,29 +1,25 @@
-//! All pools (keyed.rs), and which of them have backends.
+//! All pools (tables.rs), and which of them have backends.
 //!
 //! Only what is in this file changes these together: a pool is among those with backends
 //! exactly as long as it has one. What is asked for one database looks at its pools only,
 //! and at no others.
 
-mod look;
-mod pool;
-mod ready_queue;
-mod starts;
-mod takings;
-mod walk;
+mod parts;
 
-pub use pool::{Oldest, Pool, PoolKey};
-pub use ready_queue::counter_is_wrong;
-
-use super::keyed::Table;
-use super::pool_set::PoolSet;
+use super::reclaim::Lack;
+use super::scan::Cursor;
+use super::tables::{Keyed, PoolSet, Table};
+use super::tenants::Together;
+use super::{Action, Core, Tally};
+pub use parts::counter_is_wrong;
+use parts::{ReadyQueue, Starts, StealRate};
+use std::collections::BTreeSet;
+use std::sync::Arc;
 
 pub struct Pools {
     table: Table<Pool>,
     /// Those that have a backend, of whatever state, and hence a ready queue.
     with_backends: PoolSet,
-    /// So many have been made.
-    #[cfg(test)]
-    made: u64,
 }
 
 impl Pools {
@@ -31,8 +27,6 @@ impl Pools {
         Pools {
             table: Table::new(most),
             with_backends: PoolSet::new(most),
-            #[cfg(test)]
-            made: 0,
         }
     }
 
@@ -62,11 +56,6 @@ impl Pools {
         self.table.in_database(database, from)
     }
 
-    #[cfg(test)]
-    pub fn made(&self) -> u64 {
-        self.made
-    }
-
     pub fn is_full(&self) -> bool {
         self.table.is_full()
     }
@@ -75,17 +64,12 @@ impl Pools {
 
     /// Makes one; None if there can be no more.
     pub fn add(&mut self, key: PoolKey) -> Option<u32> {
-        let number = self.table.add(key, Pool::new)?;
-        #[cfg(test)]
-        {
-            self.made += 1;
-        }
-        Some(number)
+        self.table.add(key, Pool::new)
     }
 
     /// One that has no backend any more goes.
     pub fn remove(&mut self, number: u32) -> Option<Box<Pool>> {
-        debug_assert!(self.get(number).is_none_or(|pool| !pool.has_backends()));
+        ensure!(self.get(number).is_none_or(|pool| !pool.has_backends()));
         self.table.remove(number)
     }
 
@@ -116,27 +100,6 @@ impl Pools {
         }
     }
 
-    /// The next backend of the pools in a set, of one pool after the other; a pool that has
-    /// no more to name is taken out of it. None: that is all, or `left` is 0, which each
-    /// look at a pool lowers.
-    pub fn next_of(
-        &mut self,
-        set: &mut PoolSet,
-        left: &mut usize,
-        next: impl Fn(u32, &mut Pool) -> Option<u32>,
-    ) -> Option<u32> {
-        while *left > 0 {
-            let number = set.first_from(0)?;
-            *left -= 1;
-            let pool = self.get_mut(number);
-            if let Some(slot) = pool.and_then(|pool| next(number, pool)) {
-                return Some(slot);
-            }
-            set.remove(number);
-        }
-        None
-    }
-
     #[cfg(test)]
     pub fn check(&self) {
         self.table.check();
@@ -146,5 +109,266 @@ impl Pools {
     }
 }
 
-#[cfg(test)]
-mod tests;
+// ----------------------------------------------------------------------------
+// One pool: who its backends are, and what is known of it.
+//
+// A pool is a database, and the startup options that only a starting backend can take.
+// Its backends serve any of its sessions, whatever their roles (tenants.rs). Sessions that
+// need a backend wait in lists, whose length the number of sessions bounds
+// ([`Sessions`](crate::core::sessions) has them).
+//
+// What the table of pools finds it by, its key and its backends, only the table changes.
+
+/// What makes a pool.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct PoolKey {
+    /// As of the first login: the name may be another's by now.
+    pub database: Vec<u8>,
+    pub database_oid: u32,
+    /// Options that only a starting backend can take, sorted by name.
+    pub options: Vec<(Vec<u8>, Vec<u8>)>,
+    /// Its backends serve this role alone (`TenantKey::is_apart`).
+    pub role_oid: Option<u32>,
+}
+
+/// One pool.
+pub struct Pool {
+    key: Arc<PoolKey>,
+    /// Slots of its backends that are not dedicated. What is done for each
+    /// session that speaks goes through these only.
+    shared: Vec<u32>,
+    /// Slots of those that are.
+    dedicated: Vec<u32>,
+    /// All of them that are not told of as lost (lifecycle.rs).
+    staying: u32,
+    /// When the last backend left that serves its sessions in turn; 0: it has not had
+    /// any.
+    without_since_us: u64,
+
+    /// Each has rules of its own.
+    pub starts: Starts,
+    pub queue: ReadyQueue,
+    pub steals: StealRate,
+    /// Its tenants.
+    pub together: Together,
+    /// Those that have no room (served.rs).
+    pub without_room: BTreeSet<u32>,
+    /// Of these some are looked at, and the next ones the next time.
+    looks_without_room: Cursor,
+    /// Does it want one more all the time?
+    lack: Lack,
+}
+
+impl Keyed for Pool {
+    type Key = PoolKey;
+
+    fn key(&self) -> &Arc<PoolKey> {
+        &self.key
+    }
+
+    fn database_of(key: &PoolKey) -> u32 {
+        key.database_oid
+    }
+}
+
+impl Pool {
+    pub(super) fn new(key: Arc<PoolKey>) -> Pool {
+        Pool {
+            key,
+            shared: Vec::new(),
+            dedicated: Vec::new(),
+            staying: 0,
+            without_since_us: 0,
+            starts: Starts::default(),
+            queue: ReadyQueue::default(),
+            steals: StealRate::default(),
+            together: Together::default(),
+            without_room: BTreeSet::new(),
+            looks_without_room: Cursor::default(),
+            lack: Lack::default(),
+        }
+    }
+
+    pub fn key(&self) -> &Arc<PoolKey> {
+        &self.key
+    }
+
+    /// So many of the tenants without room at most, the next ones each time.
+    pub fn next_without_room(&mut self, most: usize) -> Vec<u32> {
+        let all = &self.without_room;
+        self.looks_without_room.begin();
+        (self.looks_without_room).take(most, |from| all.range(from..).next().copied())
+    }
+
+    // ---- what it wants -------------------------------------------------------
+
+    pub fn lacks(&mut self, wants: bool, now_us: u64) {
+        self.lack.look(wants, now_us);
+    }
+
+    pub fn is_lacking(&self) -> bool {
+        self.lack.is_lasting()
+    }
+
+    /// A backend of it is started; whether that is enough is to be seen.
+    pub fn starts_one(&mut self, together: bool) {
+        self.starts.begin(together);
+        self.lack = Lack::default();
+    }
+
+    // ---- backends ----------------------------------------------------------
+
+    /// Slots of those that are not dedicated.
+    pub fn shared(&self) -> &[u32] {
+        &self.shared
+    }
+
+    pub fn dedicated(&self) -> &[u32] {
+        &self.dedicated
+    }
+
+    /// The slots of all its backends.
+    pub fn all_backends(&self) -> impl Iterator<Item = u32> + '_ {
+        self.shared.iter().chain(&self.dedicated).copied()
+    }
+
+    pub fn has_backends(&self) -> bool {
+        self.all_backends().next().is_some()
+    }
+
+    pub fn without_since_us(&self) -> u64 {
+        self.without_since_us
+    }
+
+    pub(super) fn add_backend(&mut self, slot: u32) {
+        self.shared.push(slot);
+    }
+
+    pub(super) fn set_dedicated(&mut self, slot: u32, dedicated: bool) {
+        self.take_out(slot);
+        match dedicated {
+            true => self.dedicated.push(slot),
+            false => self.shared.push(slot),
+        }
+    }
+
+    pub(super) fn forget_backend(&mut self, slot: u32, now_us: u64) {
+        self.take_out(slot);
+        if self.shared.is_empty() {
+            self.without_since_us = now_us;
+        }
+        if !self.has_backends() {
+            self.queue.has_room();
+        }
+    }
+
+    fn take_out(&mut self, slot: u32) {
+        self.shared.retain(|other| *other != slot);
+        self.dedicated.retain(|other| *other != slot);
+    }
+
+    /// One more is told of, or one less; how many that are.
+    pub fn count_staying(&mut self, change: i32) -> u32 {
+        self.staying = self.staying.saturating_add_signed(change);
+        self.staying
+    }
+}
+
+// ----------------------------------------------------------------------------
+// The table of pools: making them, letting them go.
+
+impl Core {
+    pub(super) fn pool(&self, number: u32) -> Option<&Pool> {
+        self.pools.get(number)
+    }
+
+    pub(super) fn pool_mut(&mut self, number: u32) -> Option<&mut Pool> {
+        self.pools.get_mut(number)
+    }
+
+    pub(super) fn find_pool(&self, key: &PoolKey) -> Option<u32> {
+        self.pools.find(key)
+    }
+
+    /// A new pool; None if there can be no more, which takes more pools with
+    /// sessions or backends than there can be sessions and backends.
+    pub(super) fn create_pool(&mut self, key: PoolKey) -> Option<u32> {
+        let number = self.pools.add(key)?;
+        self.count_use(number);
+        Some(number)
+    }
+
+    /// A pool is new, or a tenant or a backend of it has come or gone.
+    pub(super) fn count_use(&mut self, number: u32) {
+        match self.has_neither(number) {
+            true => self.unused.insert(number),
+            false => self.unused.remove(number),
+        }
+    }
+
+    /// Tenant nor backend.
+    pub(super) fn has_neither(&self, number: u32) -> bool {
+        let pool = self.pool(number);
+        pool.is_some_and(|pool| pool.together.all().is_empty() && !pool.has_backends())
+    }
+
+    /// There are as many as there may be: some have neither. The next of these
+    /// goes, from where it stopped the last time. Passed over are those to which something
+    /// has happened in this round.
+    pub(super) fn drop_one_unused(&mut self) {
+        for _ in 0..self.unused.len() {
+            let Some(number) = self.unused.next_from(&mut self.unused_from) else {
+                return;
+            };
+            self.drop_if_unused(number);
+            if !self.pools.is_full() {
+                return;
+            }
+        }
+    }
+
+    /// A pool that nobody uses goes.
+    pub(super) fn drop_if_unused(&mut self, number: u32) {
+        if !self.unused.contains(number) || self.dirty.contains(number) {
+            return;
+        }
+        ensure!(self.sessions.members(number) == 0, "a pool with sessions");
+        if self.pools.remove(number).is_some() {
+            self.unused.remove(number);
+            self.in_want.remove(number);
+            self.waking.forget_pool(number);
+            self.act(Action::PoolDropped(number));
+        }
+    }
+
+    // ---- questions from outside -------------------------------------------
+
+    /// Numbers of all pools.
+    #[cfg(test)]
+    pub fn pools(&self) -> impl Iterator<Item = u32> {
+        self.pools.existing().iter()
+    }
+
+    pub fn pool_key(&self, number: u32) -> Option<&Arc<PoolKey>> {
+        self.pool(number).map(|pool| pool.key())
+    }
+
+    /// Those that are not dedicated.
+    pub fn pool_backends(&self, number: u32) -> &[u32] {
+        self.pool(number).map_or(&[], Pool::shared)
+    }
+
+    pub fn all_pool_backends(&self, number: u32) -> Vec<u32> {
+        self.pool(number)
+            .map_or_else(Vec::new, |pool| pool.all_backends().collect())
+    }
+
+    pub fn pool_dedicated(&self, number: u32) -> usize {
+        self.pool(number).map_or(0, |pool| pool.dedicated().len())
+    }
+
+    /// Sessions by role and by database, of all pools.
+    pub fn session_tally(&self) -> &Tally {
+        &self.session_tally
+    }
+}

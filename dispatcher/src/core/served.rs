@@ -12,9 +12,9 @@
 //! come back without a word, as its backend has ended, is found in a tick.
 
 use super::dedicated::TENANTS_LOOKED_AT;
-use super::places::{Places, Role};
-use super::serve::count_free;
+use super::dispatch::count_free;
 use super::sessions::Location;
+use super::sizing::{Places, Role};
 use super::{Action, Core, SessionId, Words};
 
 /// Tenants without room that are looked at again in a round in which a session of their pool

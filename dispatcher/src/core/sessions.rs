@@ -15,9 +15,8 @@
 mod lists;
 mod turns;
 
-use super::event::Skipped;
-use super::ids::{index_of, name, SessionId};
-use super::words::{Shown, Words};
+use super::event::name;
+use super::{index_of, SessionId, Shown, Skipped, Words};
 pub use lists::Of;
 use lists::{Link, OfPool, OfTenant, LINKS, UNLINKED};
 pub use turns::DEFAULT_WEIGHT;
@@ -239,7 +238,9 @@ impl Sessions {
         let generation = session.generation;
         self.live += 1;
         self.comes_in(index);
-        Some(name(generation, index))
+        let id = name(generation, index);
+        ensure!(self.get(id).is_some() && self.live <= self.table.len());
+        Some(id)
     }
 
     fn next_slot(&mut self) -> Option<u32> {
@@ -305,6 +306,7 @@ impl Sessions {
         self.table[index as usize].is_live = false;
         self.free.push(index);
         self.live -= 1;
+        ensure!(self.get(session).is_none() && self.waiting <= self.live);
         Some((tenant, pool))
     }
 
@@ -335,7 +337,7 @@ impl Sessions {
             return;
         };
         let was = found.whereabouts;
-        debug_assert!(may_follow(was, to), "{was:?} to {to:?}");
+        ensure!(may_follow(was, to), "{was:?} to {to:?}");
         let waits = |place| matches!(place, Whereabouts::Waiting(_));
         if waits(was) && !waits(to) {
             self.waits_no_more(index);
@@ -366,7 +368,7 @@ impl Sessions {
         let Some(found) = self.get(session) else {
             return;
         };
-        debug_assert!(!matches!(found.whereabouts, Whereabouts::Waiting(_)));
+        ensure!(!matches!(found.whereabouts, Whereabouts::Waiting(_)));
         let turn = self.next_turn;
         self.next_turn += 1;
         let found = &mut self.table[index_of(session) as usize];

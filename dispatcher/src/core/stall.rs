@@ -9,6 +9,12 @@
 //! is *held*, and another backend may be there in its place.
 //! docs/design/pools.md has the reasons.
 
+use super::backends::Life;
+use super::lifecycle::Reason;
+use super::{index_of, Action, Core, SessionId, Shown, Word, Words};
+use std::cmp::Reverse;
+use std::collections::HashSet;
+
 /// Nothing has been handed out for so long, and somebody waits.
 const STALL_US: u64 = 200_000;
 /// So it is soon after a stall: what was started for it is taken, too.
@@ -171,8 +177,291 @@ impl Seen {
     }
 }
 
+// ----------------------------------------------------------------------------
+// Backends that transactions hold for long, while others wait.
+//
+// What that means is stall.rs's to say, and sizing.rs's how many may be added
+// for them. How much processor time a backend has used the shell tells
+// (`Action::Measure`).
+
+/// Backends that are measured in a tick, a few system calls each: as there are ten ticks from
+/// one look at a backend to the next, of ten times as many each is measured in time.
+const MEASURED_AT_ONCE: usize = 256;
+
+impl Core {
+    /// Is it one whose transactions count as held, or that a dedicated session has?
+    fn may_be_idle(&self, slot: u32) -> bool {
+        self.backends.may_be_held(slot) || self.backends.life(slot) == Some(Life::Dedicated)
+    }
+
+    /// In each tick.
+    pub(super) fn look_for_held(&mut self, words: &impl Words) {
+        let held = self.backends.held();
+        let waiting = Waiting {
+            sessions: self.waiting(words),
+            longest_us: self.longest_seen_us(),
+            without_us: self.longest_without_us(),
+        };
+        let (boost, timeout_us) = (self.stall.boost(), self.limits.session_wait_timeout_us);
+        let handed_out = self.handed_out;
+        (self.stall).look(self.now.us, handed_out, waiting, timeout_us, held);
+        if waiting.longest_us.is_none() && held == 0 {
+            return;
+        }
+        if self.stall.boost() > boost {
+            self.mark_waiting();
+        }
+        let are_more = self.places(0).has_more_than_held();
+        if held == 0 && !are_more && !self.stall.allows_one() {
+            return;
+        }
+        let (first, end) = (self.next_measured, self.backends.end());
+        let mut measured = 0;
+        for slot in (first.min(end)..end).chain(0..first.min(end)) {
+            let Some(backend) = self.backends.get(slot) else {
+                continue;
+            };
+            if backend.life() == Life::Starting {
+                let is_slow = self.now.us >= backend.started_us() + SLOW_START_US;
+                let was_held = backend.is_held();
+                let is_held = is_slow && (was_held || self.places(0).has_more_than_held());
+                self.backends.is_seen(slot, None, is_held);
+                continue;
+            }
+            let is_at_work = self.may_be_idle(slot) && words.backend(slot) == Word::Busy;
+            if backend.is_to_be_seen(is_at_work, self.now.us) {
+                self.actions.push_back(Action::Measure(slot));
+                measured += 1;
+                if measured == MEASURED_AT_ONCE {
+                    self.next_measured = slot + 1;
+                    return;
+                }
+            }
+        }
+    }
+
+    /// What a backend has done so far.
+    pub(super) fn measured(
+        &mut self,
+        slot: u32,
+        transactions: u64,
+        cpu_us: u64,
+        is_unread: bool,
+        words: &impl Words,
+    ) {
+        let may_be_held = self.backends.may_be_held(slot);
+        let is_busy = self.may_be_idle(slot) && words.backend(slot) == Word::Busy;
+        let now = Seen {
+            at_us: self.now.us,
+            transactions,
+            cpu_us,
+        };
+        self.look_at_client(slot, is_unread, now, words);
+        let Some(backend) = self.backends.get(slot) else {
+            return;
+        };
+        let was_held = backend.is_held();
+        let since = match backend.seen() {
+            Some(before) if is_busy => match now.since(&before) {
+                None => return,
+                Some(since) => since,
+            },
+            _ => Since::Moved,
+        };
+        let is_held = since != Since::Moved
+            && may_be_held
+            && (was_held
+                || self.places(0).has_more_than_held()
+                || since == Since::Idled && self.stall.allows_one());
+        if since == Since::Idled && may_be_held && !is_held {
+            // Its turn comes: it is measured again in the next tick.
+            return;
+        }
+        self.backends.is_seen(slot, is_busy.then_some(now), is_held);
+        if is_held && !was_held {
+            self.stall.step();
+            self.mark_waiting();
+        } else if was_held && !is_held {
+            self.room.look_for_surplus();
+        }
+    }
+
+    /// In each tick in which a session waits: whose sessions backends have at the moment.
+    /// Which role has how many counts for those that wait.
+    pub(super) fn note_roles(&mut self, words: &impl Words) {
+        if self.in_want.is_empty() {
+            return;
+        }
+        for slot in 0..self.backends.end() {
+            self.note_role(slot, words);
+        }
+    }
+
+    /// One that lingers is anybody's; whose one is that has not taken its session yet was
+    /// noted when that was sent there.
+    pub(super) fn note_role(&mut self, slot: u32, words: &impl Words) {
+        let session = match words.backend(slot) {
+            Word::Assigned => return,
+            Word::Linger => 0,
+            _ => words.backend_session(slot),
+        };
+        let role = self.key_of(session).map(|key| key.role_oid);
+        self.backends.is_of_role(slot, role);
+    }
+}
+
+// ----------------------------------------------------------------------------
+// Clients that keep a backend and let it wait: idle in a transaction, or without reading
+// their results.
+//
+// In a stall extra backends take the places of those that such clients keep, as far as
+// there may be any. Where there are none left, and a role without any backend waits in
+// vain for one, a client ends that has kept its backend so for
+// pg_baton.extra_idle_timeout: one of the role with the most backends, of these the one
+// that has for longest. docs/design/pools.md has the reasons.
+
+/// A backend that waits for its client to read uses no more than this part of the time
+/// as processor time: some kB a second would be more.
+const READS_PART: u64 = 10_000;
+/// And this, for what interrupts it.
+const READS_LEAST_US: u64 = 200;
+
+/// What was seen counts for so long: nobody measures backends while nobody waits.
+const SEEN_US: u64 = 1_000_000;
+
+/// What a backend waits for; the session's state is of that time, which the end of each
+/// statement changes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ClientOwes {
+    /// The next request of its transaction.
+    Request { since: i64 },
+    /// To read what was sent.
+    Reading { since: i64 },
+}
+
+/// A backend waits for its session's client.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct IdleClient {
+    session: SessionId,
+    /// Transactions that the backend had completed.
+    transactions: u64,
+    owes: ClientOwes,
+    since_us: u64,
+    /// It was so when the backend was measured last.
+    seen_us: u64,
+    /// Processor time of the backend at that time.
+    cpu_us: u64,
+}
+
+impl IdleClient {
+    /// Seen again: is it the same wait?
+    fn goes_on(&self, now: &IdleClient) -> bool {
+        let passed_us = now.since_us.saturating_sub(self.since_us);
+        let used_us = now.cpu_us.saturating_sub(self.cpu_us);
+        let is_still = match self.owes {
+            ClientOwes::Request { .. } => true,
+            ClientOwes::Reading { .. } => used_us <= READS_LEAST_US + passed_us / READS_PART,
+        };
+        let same = |it: &IdleClient| (it.session, it.transactions, it.owes);
+        same(self) == same(now) && is_still
+    }
+}
+
+impl Core {
+    /// A backend at work has been measured.
+    pub(super) fn look_at_client(
+        &mut self,
+        slot: u32,
+        is_unread: bool,
+        seen: Seen,
+        words: &impl Words,
+    ) {
+        let session = words.backend_session(slot);
+        let owes = self.owed(session, is_unread, words);
+        let now = owes.map(|owes| IdleClient {
+            session,
+            transactions: seen.transactions,
+            owes,
+            since_us: seen.at_us,
+            seen_us: seen.at_us,
+            cpu_us: seen.cpu_us,
+        });
+        let before = self.backends.get(slot).and_then(|it| it.idle_client());
+        let is = now.map(|now| match before.filter(|it| it.goes_on(&now)) {
+            Some(before) => IdleClient {
+                seen_us: now.seen_us,
+                ..before
+            },
+            None => now,
+        });
+        self.backends.set_idle_client(slot, is);
+    }
+
+    /// A request, if it is idle in a transaction.
+    fn owed(&self, session: SessionId, is_unread: bool, words: &impl Words) -> Option<ClientOwes> {
+        if session == 0 {
+            return None;
+        }
+        let index = index_of(session);
+        let since = words.session_since_us(index);
+        match words.shown(index) {
+            Shown::InTransaction => Some(ClientOwes::Request { since }),
+            _ => is_unread.then_some(ClientOwes::Reading { since }),
+        }
+    }
+
+    /// In each tick.
+    pub(super) fn end_idle_client(&mut self, words: &impl Words) {
+        let least_us = self.limits.extra_idle_timeout_us;
+        let places = self.places(0);
+        let in_vain = self.longest_in_vain();
+        let Some((_, waits)) = in_vain.filter(|(us, _)| *us >= self.in_vain_us()) else {
+            return;
+        };
+        if least_us == 0 || !places.has_extra() || self.is_one_being_evicted() {
+            return;
+        }
+        // A dedicated session that has come within its bound is in nobody's way.
+        let by_dedication = self.backends.by_dedication().iter();
+        let within: HashSet<u32> = by_dedication
+            .take(places.most_dedicated())
+            .map(|(_, slot)| *slot)
+            .collect();
+        let idle = self.backends.iter().filter_map(|(slot, backend)| {
+            let client = backend.idle_client()?;
+            let is_long = self.now.us >= client.since_us + least_us;
+            let was_unread = matches!(client.owes, ClientOwes::Reading { .. });
+            let is_still = words.backend_session(slot) == client.session
+                && self.now.us < client.seen_us + SEEN_US
+                && self.owed(client.session, was_unread, words) == Some(client.owes);
+            let backends = self.backends.of_role(backend.role()?);
+            let key = (backends, Reverse(client.since_us));
+            (is_long && is_still && !within.contains(&slot)).then_some((
+                key,
+                slot,
+                backend.serial(),
+                client,
+            ))
+        });
+        let Some((_, slot, serial, client)) = idle.max_by_key(|(key, ..)| *key) else {
+            return;
+        };
+        #[cfg(test)]
+        self.check_waits_in_vain();
+        self.is_evicted(slot, serial);
+        // Its place is not for others of its own pool that wait.
+        self.retire_for(slot, waits, Reason::RoomFromIdle(waits));
+        self.act(Action::EndIdle {
+            slot,
+            id: client.session,
+            waits_for: client.owes,
+            idle_us: self.now.us - client.since_us,
+        });
+    }
+}
+
 #[cfg(test)]
-mod tests {
+mod stall_tests {
     use super::*;
 
     fn waiting(longest_us: u64) -> Waiting {
@@ -268,5 +557,44 @@ mod tests {
         assert_eq!(since(1_200_000, 5, 70_000), Some(Since::Idled));
         assert_eq!(since(1_200_000, 5, 80_000), Some(Since::Computed));
         assert_eq!(since(1_100_000, 6, 70_000), Some(Since::Moved));
+    }
+}
+
+#[cfg(test)]
+mod idle_clients_tests {
+    use super::*;
+
+    fn seen(owes: ClientOwes, since_us: u64, cpu_us: u64) -> IdleClient {
+        IdleClient {
+            session: 7,
+            transactions: 3,
+            owes,
+            since_us,
+            seen_us: since_us,
+            cpu_us,
+        }
+    }
+
+    #[test]
+    fn who_has_said_something_meanwhile_begins_to_be_idle_anew() {
+        let request = |since| ClientOwes::Request { since };
+        let before = seen(request(5), 1_000_000, 10);
+        assert!(before.goes_on(&seen(request(5), 1_200_000, 90_000)));
+        assert!(!before.goes_on(&seen(request(6), 1_200_000, 10)));
+        assert!(!before.goes_on(&seen(ClientOwes::Reading { since: 5 }, 1_200_000, 10)));
+        let other = IdleClient {
+            session: 8,
+            ..before
+        };
+        assert!(!before.goes_on(&other));
+    }
+
+    #[test]
+    fn who_reads_but_slowly_is_not_idle() {
+        let reading = ClientOwes::Reading { since: 5 };
+        let before = seen(reading, 1_000_000, 5_000);
+        let after = |cpu_us| before.goes_on(&seen(reading, 11_000_000, cpu_us));
+        assert!(after(5_000) && after(6_000));
+        assert!(!after(6_500));
     }
 }

@@ -5,7 +5,7 @@
 //! whose loss comes back as an event, a session is somebody else's as long as
 //! its slot says so, and a count that is wrong for a moment costs a look more.
 
-use super::ids::SessionId;
+use super::SessionId;
 
 /// State of a backend's slot (`baton_shared.h`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

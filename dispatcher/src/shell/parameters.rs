@@ -288,7 +288,7 @@ impl Parameters {
             session_wait_timeout_us: self.session_wait_timeout_ms * 1000,
             backend_idle_timeout_us: self.backend_idle_timeout_ms as i64 * 1000,
             backend_lifetime_us: self.backend_lifetime_ms * 1000,
-            backends_for_takings: BACKENDS_A_PROCESSOR * processors(),
+            backends_for_steals: BACKENDS_A_PROCESSOR * processors(),
             native_when_waiting: self.native_when_waiting as usize,
             force_migration: self.force_migration,
         }

@@ -73,7 +73,7 @@ impl Sessions {
     pub fn add_tenant(&mut self, tenant: u32, pool: u32) {
         let clock = self.of_pools[pool as usize].turns.clock;
         let of_tenant = &mut self.of_tenants[tenant as usize];
-        debug_assert_eq!(of_tenant.waiting(), 0);
+        ensure!(of_tenant.waiting() == 0);
         of_tenant.pool = pool;
         of_tenant.share = Share {
             clock,

@@ -4,6 +4,7 @@
 use super::process::FromBackend;
 use super::shell::Shell;
 use crate::core::backends::Life;
+use crate::core::scan::JOBS;
 use crate::core::sessions::{Of, Whereabouts};
 use crate::core::{index_of, Backend, Core, PoolMode, SessionId, Tally, Tells, Whose, Words};
 use std::collections::BTreeMap;
@@ -65,8 +66,6 @@ impl Core {
         self.check_tallies();
         self.backends.check();
         self.check_reserves();
-        let mut waking = self.waking.iter();
-        assert!(waking.all(|number| self.pool(number).is_some()));
         let mut dedicated = 0;
         let mut total = 0;
         let mut leaving = 0;
@@ -189,7 +188,7 @@ impl Core {
                 continue;
             };
             if self.sessions.waiting(number) == 0
-                || pool.is_dirty()
+                || self.dirty.contains(number)
                 || pool.queue.is_full()
                 || pool.queue.rests()
                 || self.is_forced(number)
@@ -279,9 +278,9 @@ impl Core {
 
     /// What has to be gone on with, for a seed that has found something.
     pub(super) fn what_is_more(&self) -> String {
-        let all = self.more();
-        let all = all.iter().filter(|(_, is_so)| *is_so);
-        all.map(|(what, _)| *what).collect::<Vec<_>>().join(", ")
+        let jobs = JOBS.iter().filter(|job| self.is_running(**job));
+        let names: Vec<String> = jobs.map(|job| format!("{job:?}")).collect();
+        names.join(", ")
     }
 
     pub(super) fn dedicated_count(&self) -> usize {
@@ -338,7 +337,7 @@ impl Shell {
         for process in self.processes.iter().flatten() {
             let in_vain = process.keeps_in_vain(&self.world);
             assert!(
-                !in_vain || self.core.to_wake.has_more() || self.core.waking.contains(process.pool),
+                !in_vain || self.core.waking.has_more() && self.core.waking.concerns(process.pool),
                 "{process:?} keeps its session in vain"
             );
         }

@@ -5,7 +5,7 @@
 use super::settings::mark_of;
 use super::shares::{busy, limits, quiet, Crowd, Steady};
 use super::shell::Shell;
-use crate::core::room::{Claim, Holding, Rules};
+use crate::core::reclaim::{Claim, Holding, Rules};
 use crate::core::sessions::DEFAULT_WEIGHT;
 use crate::core::{Core, Event, Limits, PoolLimits};
 use std::hint::black_box;
@@ -98,7 +98,6 @@ fn costs_of_one_choice() {
         };
         let all: Vec<Holding> = (0..backends as u32).map(held).collect();
         let rules = Rules::new(now_us, 60_000_000, backends, backends, 6_000);
-        let rules = rules.with_ending_at_once((backends / 64).max(1));
         let began = Instant::now();
         for _ in 0..1_000 {
             black_box(rules.choose(black_box(&claim), black_box(&all)));
@@ -164,7 +163,7 @@ fn hold(shell: &mut Shell, forced: bool) {
     (shell.core).hold(1, 1, forced, 0, &shell.world);
     say("  a hold begins", began);
     shell.carry_out();
-    while shell.core.is_taking_hold() || shell.core.is_ending() {
+    while shell.core.is_ending() {
         shell.tell(Event::RoundEnds);
     }
     assert!(shell.unanswered.is_empty());

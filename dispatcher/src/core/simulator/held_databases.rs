@@ -1,11 +1,10 @@
-//! A statement wants a database with more pools and sessions than are looked at in a
-//! round.
+//! A statement wants a database with more sessions than end in a round.
 
 use super::shares::{limits, quiet, Crowd, Steady};
 use crate::core::{Event, Reason};
 
 const POOLS: usize = 40;
-const A_POOL: usize = 5;
+const A_POOL: usize = 20;
 
 fn crowds() -> Vec<Crowd> {
     let crowd = |pool| Crowd {
@@ -26,7 +25,7 @@ fn hold(steady: &mut Steady<'_>, forced: bool) {
 fn end_rounds(steady: &mut Steady<'_>) -> usize {
     for round in 0..200 {
         let core = &steady.shell.core;
-        if !core.is_taking_hold() && !core.is_ending() {
+        if !core.is_ending() {
             return round;
         }
         steady.shell.tell(Event::RoundEnds);
@@ -35,18 +34,33 @@ fn end_rounds(steady: &mut Steady<'_>) -> usize {
 }
 
 #[test]
-fn who_is_in_a_database_of_very_many_pools_is_told_in_some_rounds() {
+fn all_sessions_of_a_held_database_are_told_at_once() {
     let crowds = crowds();
     let mut steady = Steady::new(&crowds, limits(8));
     steady.go_on(200_000, false);
     hold(&mut steady, false);
-    assert!(!steady.shell.unanswered.is_empty());
-    assert!(end_rounds(&mut steady) > 3);
     assert!(steady.shell.unanswered.is_empty());
     assert_eq!(steady.shell.found as usize, POOLS * A_POOL);
-    // Backends go where nobody is found, and not before all have been looked at.
+    // Backends go only where there is no session.
     let reasons = &steady.shell.told.reasons;
     assert!(!reasons.contains_key(Reason::Hold.text()), "{reasons:?}");
+}
+
+#[test]
+fn backends_of_a_database_without_sessions_go_when_a_statement_asks() {
+    let crowds = [quiet(0)];
+    let mut steady = Steady::new(&crowds, limits(2));
+    steady.go_on(200_000, false);
+    let id = steady.members[0].id;
+    steady.members[0].asks_at_us = u64::MAX;
+    steady.shell.world.client(id).expect("it is there").has_gone = true;
+    steady.go_on(400_000, false);
+    assert_eq!(steady.shell.core.sessions().live(), 0);
+    assert_eq!(steady.shell.core.backend_count(), 1);
+    hold(&mut steady, false);
+    steady.go_on(100_000, false);
+    assert_eq!(steady.shell.core.backend_count(), 0);
+    assert_eq!(steady.shell.told.reasons[Reason::Hold.text()], 1);
 }
 
 /// It is over before all have been looked at, and somebody logs in.

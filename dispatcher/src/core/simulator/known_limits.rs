@@ -4,12 +4,12 @@
 use super::many::ask;
 use super::shares::{limits, quiet, Crowd, Steady};
 use super::shell::Shell;
-use crate::core::{Action, Event, PoolLimits, SessionId, TenantKey};
+use crate::core::limits::FOLLOWING_AT_ONCE;
+use crate::core::{Event, PoolLimits, SessionId, TenantKey};
 
-const POOLS: usize = 14;
-const AT_ONCE: usize = 4;
+const POOLS: usize = 2 * FOLLOWING_AT_ONCE + 14;
 /// Until all have followed.
-const ROUNDS: usize = POOLS.div_ceil(AT_ONCE);
+const ROUNDS: usize = 3;
 const GROUP: (u32, u32) = (0, 1);
 
 /// A session in each pool, which says nothing.
@@ -28,7 +28,6 @@ fn of_one_role(crowds: &[Crowd]) -> Steady<'_> {
         member.asks_at_us = u64::MAX;
     }
     steady.go_on(10_000, false);
-    steady.shell.core.groups.follow_few(AT_ONCE);
     steady
 }
 
@@ -36,13 +35,6 @@ fn of_one_role(crowds: &[Crowd]) -> Steady<'_> {
 fn known(shell: &mut Shell, most: i32, mode: i32, reserve: i32) {
     let limits = PoolLimits::of([most, -1, -1, mode, 0, reserve, -1]);
     shell.core.set_pool_limits(GROUP, limits);
-}
-
-/// Pools whose backends are told something, or that are looked at.
-fn following(shell: &mut Shell) -> (usize, usize) {
-    let actions = shell.core.actions.iter();
-    let told = actions.filter(|action| matches!(action, Action::Keep { .. }));
-    (told.count(), shell.core.dirty.len())
 }
 
 fn keep(shell: &Shell) -> usize {
@@ -63,29 +55,28 @@ fn last(steady: &Steady<'_>) -> (SessionId, u32) {
 }
 
 #[test]
-fn where_limits_become_known_so_many_pools_follow_in_a_round_and_all_do() {
+fn pools_of_a_role_follow_its_limits_so_many_in_a_round() {
     let crowds = crowds();
     let mut steady = of_one_role(&crowds);
     let shell = &mut steady.shell;
     for mode in [1, 0, 1] {
         known(shell, -1, mode, 0);
-        assert_eq!(following(shell), (AT_ONCE, AT_ONCE), "in the event");
-        shell.carry_out();
         for round in 1..=ROUNDS {
-            let so_many = POOLS.min(round * AT_ONCE);
-            let keep = keep(shell);
-            assert_eq!(if mode == 1 { keep } else { POOLS - keep }, so_many);
-            assert!(round == ROUNDS || shell.core.has_more(), "it sleeps");
-            shell.core.check_tables();
+            assert!(shell.core.has_more(), "it sleeps");
             shell.tell(Event::RoundEnds);
+            let keep = keep(shell);
+            let so_many = POOLS.min(round * FOLLOWING_AT_ONCE);
+            assert_eq!(if mode == 1 { keep } else { POOLS - keep }, so_many);
+            shell.core.check_tables();
         }
+        shell.tell(Event::RoundEnds);
         assert!(!shell.core.has_more(), "it has no end");
     }
 }
 
 /// Others come to know theirs meanwhile, and each begins anew.
 #[test]
-fn two_roles_whose_limits_become_known_again_and_again_follow_the_last_ones() {
+fn two_roles_whose_limits_change_again_and_again_follow_the_last_ones() {
     let crowds = crowds();
     let mut steady = of_one_role(&crowds);
     let shell = &mut steady.shell;
@@ -98,7 +89,6 @@ fn two_roles_whose_limits_become_known_again_and_again_follow_the_last_ones() {
         .map(|key| shell.core.create_tenant(key).expect("there is room"))
         .collect();
     shell.carry_out();
-    shell.core.groups.follow_few(1);
     for nth in 0..7 {
         known(shell, -1, nth % 2, 0);
         let other = PoolLimits::of([-1, -1, -1, nth % 2, 0, 0, -1]);
@@ -111,7 +101,7 @@ fn two_roles_whose_limits_become_known_again_and_again_follow_the_last_ones() {
     // One is no more, and another one comes, amid it.
     shell.core.drop_tenant_if_unused(made[1]);
     shell.carry_out();
-    for _ in 0..POOLS + 2 {
+    for _ in 0..ROUNDS + 2 {
         shell.tell(Event::RoundEnds);
     }
     assert!(!shell.core.has_more(), "it has no end");
@@ -176,7 +166,6 @@ fn what_is_decided_for_a_tenant_goes_by_them_before_its_turn() {
     for (most, has_room) in [(2, true), (1, false), (2, true)] {
         known(&mut steady.shell, most, 0, 0);
         let core = &mut steady.shell.core;
-        assert!(core.is_to_follow(tenant));
         assert_eq!(core.has_room(tenant), has_room);
     }
     steady.shell.carry_out();
@@ -185,23 +174,4 @@ fn what_is_decided_for_a_tenant_goes_by_them_before_its_turn() {
         steady.shell.tell(Event::RoundEnds);
     }
     assert_eq!(steady.shell.core.pool_backends(pool).len(), 1);
-}
-
-#[test]
-fn who_comes_into_a_pool_before_its_turn_finds_it_as_they_say() {
-    let crowds = crowds();
-    let mut steady = of_one_role(&crowds);
-    known(&mut steady.shell, -1, 1, 3);
-    steady.shell.carry_out();
-    let (_, tenant) = last(&steady);
-    let core = &steady.shell.core;
-    let pool = core.pool_of_tenant(tenant).expect("it has one");
-    assert!(core.is_to_follow(tenant) && core.reserved(pool) == 0);
-    let crowd = steady.members.len() - 1;
-    let new = steady.log_in(crowd);
-    steady.shell.carry_out();
-    let core = &steady.shell.core;
-    assert_eq!(core.sessions().get(new).expect("it is there").pool(), pool);
-    assert!(steady.shell.world.tenants[tenant as usize].keeps);
-    assert_eq!(core.reserved(pool), 3);
 }

@@ -1,25 +1,18 @@
 //! Actions that are only looked at: nothing of the world changes by them.
 
 use super::shell::Shell;
-use crate::core::pool_changes::{PoolChange, Reason};
-use crate::core::Action;
+use crate::core::lifecycle::Reason;
+use crate::core::{Action, PoolChange};
 
 impl Shell {
     /// Nobody goes on meanwhile: so seeds stay what they are, however often that is.
     pub fn is_only_looked_at(&mut self, action: &Action) -> bool {
         match action {
             Action::TellPool(change) => self.told(change),
-            Action::TellWhoIsIn {
-                number,
-                roles,
-                is_all,
-            } => {
-                let waits = self.unanswered.contains(number);
+            Action::TellWhoIsIn { number, roles } => {
+                let waits = self.unanswered.remove(number);
                 assert!(waits, "who is in a database is told to nobody");
-                self.found += roles.values().sum::<u32>();
-                if *is_all {
-                    self.unanswered.remove(number);
-                }
+                self.found += roles.iter().map(|(_, count)| count).sum::<u32>();
             }
             Action::CheckQueue(pool) => {
                 let is_empty = self.world.pools[*pool as usize].queue.is_empty();

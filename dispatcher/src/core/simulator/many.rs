@@ -1,11 +1,11 @@
-//! A pool with more backends than are looked at in a round.
+//! A pool with very many backends.
 
 use super::shares::{busy, limits, quiet, Crowd, Steady};
-use crate::core::modes::WOKEN_AT_ONCE;
+use crate::core::dedicated::WOKEN_AT_ONCE;
 use crate::core::pools::PoolKey;
-use crate::core::{index_of, Action, Core, Limits, SessionId, Words};
+use crate::core::{index_of, Action, Core, Event, Limits, SessionId, Words};
 
-const BACKENDS: usize = 20;
+const BACKENDS: usize = 300;
 
 /// A session of a crowd that is quiet asks now.
 pub(super) fn ask(steady: &mut Steady<'_>, id: SessionId) {
@@ -26,7 +26,6 @@ fn who_asks_where_the_first_of_very_many_backends_are_busy_does_not_wait_for_a_t
         ..quiet(0)
     }];
     let mut steady = Steady::new(&crowds, limits(BACKENDS));
-    steady.shell.core.look_at_few();
     let ids: Vec<SessionId> = steady.members.iter().map(|member| member.id).collect();
     for (at, id) in ids.iter().enumerate() {
         steady.members[at].asks_at_us = u64::MAX;
@@ -49,8 +48,6 @@ fn who_asks_where_the_first_of_very_many_backends_are_busy_does_not_wait_for_a_t
     let is_free = |slot: &&u32| steady.shell.world.backend(**slot).is_free();
     assert_eq!(slots.iter().filter(is_free).collect::<Vec<_>>(), [&last]);
 
-    let pool = steady.shell.core.pool_mut(number).expect("it is there");
-    pool.look.is_free_at(0);
     let new = steady.log_in(0);
     let client = steady.shell.world.client(new).expect("it is there");
     client.transaction_us = 1_000;
@@ -85,14 +82,18 @@ fn where_sessions_keep_backends_no_longer_those_are_woken_so_many_in_a_round() {
         in_vain.count()
     };
     steady.log_in(0);
+    steady
+        .shell
+        .core
+        .handle(Event::RoundEnds, &steady.shell.world);
     let actions = steady.shell.core.actions.iter();
     let woken = actions.filter(|action| matches!(action, Action::Poke(_)));
-    assert_eq!(woken.count(), WOKEN_AT_ONCE, "woken in one event");
+    assert_eq!(woken.count(), WOKEN_AT_ONCE, "woken in one round");
     steady.shell.carry_out();
     assert_eq!(in_vain(&steady), BACKENDS - WOKEN_AT_ONCE);
     for _ in 0..BACKENDS / WOKEN_AT_ONCE {
         let core = &steady.shell.core;
-        assert!(!core.to_wake.has_more() || core.has_more(), "it sleeps");
+        assert!(!core.waking.has_more() || core.has_more(), "it sleeps");
         steady.go_on(200, false);
     }
     assert_eq!(in_vain(&steady), 0);
@@ -102,7 +103,7 @@ fn where_sessions_keep_backends_no_longer_those_are_woken_so_many_in_a_round() {
 
 /// Two sessions in turns, each so long after the other has been answered; how many backends
 /// they have then.
-fn in_turns(backends_for_takings: usize, pause_us: u64) -> usize {
+fn in_turns(backends_for_steals: usize, pause_us: u64) -> usize {
     let crowds = [Crowd {
         clients: 2,
         transaction_us: 20,
@@ -110,7 +111,7 @@ fn in_turns(backends_for_takings: usize, pause_us: u64) -> usize {
         ..quiet(0)
     }];
     let limits = Limits {
-        backends_for_takings,
+        backends_for_steals,
         ..limits(4)
     };
     let mut steady = Steady::new(&crowds, limits);

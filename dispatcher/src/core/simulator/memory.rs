@@ -1,16 +1,12 @@
-//! What a role's memory has left: who is woken when there is some again, and a role with
-//! more pools in a database than are shown it in a round.
+//! What a role's memory has left, shown to all its pools in a database; and which backends are
+//! woken when there is some again.
 
 use super::many::ask;
 use super::shares::{limits, quiet, Crowd, Steady};
 use super::shell::Shell;
 use crate::core::{Action, Event, PoolLimits, SessionId};
-use std::collections::VecDeque;
 
 const POOLS: usize = 20;
-const AT_ONCE: usize = 4;
-/// To go round all of them.
-const ROUNDS: usize = POOLS / AT_ONCE;
 const GROUP: (u32, u32) = (0, 1);
 
 /// A session in each pool, and one pool without.
@@ -26,7 +22,6 @@ fn crowds() -> Vec<Crowd> {
 
 fn of_one_role(crowds: &[Crowd]) -> (Steady<'_>, Vec<SessionId>) {
     let mut steady = Steady::new(crowds, limits(POOLS));
-    steady.shell.core.memory_laps.look_at_few(AT_ONCE);
     for member in &mut steady.members {
         member.asks_at_us = u64::MAX;
     }
@@ -36,10 +31,8 @@ fn of_one_role(crowds: &[Crowd]) -> (Steady<'_>, Vec<SessionId>) {
     let most = PoolLimits::of([-1, -1, -1, 0, 0, 0, 1_000]);
     shell.core.set_pool_limits(GROUP, most);
     shell.carry_out();
-    for _ in 0..ROUNDS {
-        shell.tell(Event::RoundEnds);
-    }
-    assert!(!shell.core.memory_laps.has_more());
+    shell.tell(Event::RoundEnds);
+    assert!(!shell.core.has_more());
     (steady, ids)
 }
 
@@ -61,32 +54,22 @@ fn shows(shell: &mut Shell, event: Event) -> usize {
 }
 
 #[test]
-fn no_round_shows_what_is_left_to_more_pools_of_a_role_and_none_sees_what_is_long_past() {
+fn what_is_left_is_shown_to_all_pools_of_a_role_once_a_round() {
     let crowds = crowds();
     let (mut steady, ids) = of_one_role(&crowds);
     let shell = &mut steady.shell;
-    let mut left = VecDeque::from([1_000 * 1024]);
-    for nth in 0..5 * ROUNDS {
-        let mut in_round = shows(shell, Event::RoundEnds);
+    let mut left = 1_000 * 1024;
+    for nth in 0..5 {
         for nth in nth..nth + 3 {
             let (id, grown) = (ids[nth % POOLS], 1_000 + nth as i64);
-            left.push_front(left[0] - grown);
-            in_round += shows(shell, Event::Stored { id, grown });
+            left -= grown;
+            assert_eq!(shows(shell, Event::Stored { id, grown }), 0);
         }
-        assert!(in_round <= AT_ONCE, "{in_round} in a round");
-        left.truncate(3 * (ROUNDS + 1));
-        let shown = shown(shell);
-        assert!(
-            nth < ROUNDS || shown.iter().all(|shown| left.contains(shown)),
-            "{shown:?} of {left:?}"
-        );
-    }
-    for _ in 0..ROUNDS {
         assert!(shell.core.has_more(), "it sleeps");
-        shell.tell(Event::RoundEnds);
+        assert_eq!(shows(shell, Event::RoundEnds), POOLS);
+        assert_eq!(shown(shell), [left; POOLS]);
     }
-    assert!(!shell.core.memory_laps.has_more(), "it has no end");
-    assert_eq!(shown(shell), [left[0]; POOLS]);
+    assert!(!shell.core.has_more(), "it has no end");
 }
 
 #[test]
@@ -95,7 +78,6 @@ fn a_new_pool_of_a_role_is_shown_at_once_what_is_left() {
     let (mut steady, ids) = of_one_role(&crowds);
     let (id, grown) = (ids[0], 1_000);
     steady.shell.tell(Event::Stored { id, grown });
-    assert!(steady.shell.core.memory_laps.has_more());
     let new = steady.log_in(POOLS);
     let shell = &steady.shell;
     let session = shell.core.sessions().get(new).expect("it is there");
@@ -105,7 +87,7 @@ fn a_new_pool_of_a_role_is_shown_at_once_what_is_left() {
 }
 
 #[test]
-fn so_many_pools_of_a_role_are_woken_in_a_round_when_there_is_memory_again() {
+fn all_pools_of_a_role_are_woken_when_there_is_memory_again() {
     let crowds = crowds();
     let (mut steady, ids) = of_one_role(&crowds);
     for id in &ids {
@@ -118,20 +100,13 @@ fn so_many_pools_of_a_role_are_woken_in_a_round_when_there_is_memory_again() {
     let shell = &mut steady.shell;
     for grown in [1_000, -500] {
         shell.tell(Event::Stored { id: ids[0], grown });
-        for _ in 0..ROUNDS {
-            shell.tell(Event::RoundEnds);
-        }
+        shell.tell(Event::RoundEnds);
     }
     let before = shell.woken_for_memory;
     for times in 1..3 {
         shell.tell(Event::Sweep);
-        for nth in 1..=ROUNDS {
-            let woken = shell.woken_for_memory - before;
-            let round = (times - 1) * ROUNDS + nth;
-            assert_eq!(woken as usize, round * AT_ONCE);
-            assert!(nth == ROUNDS || shell.core.has_more(), "it sleeps");
-            shell.tell(Event::RoundEnds);
-        }
+        let woken = (shell.woken_for_memory - before) as usize;
+        assert_eq!(woken, times * POOLS);
     }
     shell.tell(Event::Sweep);
     let woken = (shell.woken_for_memory - before) as usize;

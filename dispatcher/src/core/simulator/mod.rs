@@ -18,6 +18,7 @@ mod event_times;
 mod evictions;
 mod happenings;
 mod held_databases;
+mod item_costs;
 mod known_limits;
 mod looked_at;
 mod making_room;

@@ -10,8 +10,6 @@ use crate::core::{Backend, Core, SessionId, Words};
 #[derive(Default)]
 pub(super) struct TooOld {
     pub backends: Vec<(u32, u64)>,
-    /// So many pools had been made.
-    pools_made: u64,
 }
 
 impl Core {
@@ -29,7 +27,7 @@ impl Core {
             !self.places(0).is_overdrawn(),
             "more backends than there are places"
         );
-        // The same as the parameters say it, and not by places.rs.
+        // The same as the parameters say it, and not by sizing.rs.
         let count = |is_so: &dyn Fn(u32) -> bool| {
             let slots = self.backends.iter().map(|(slot, _)| slot);
             slots.filter(|slot| is_so(*slot)).count()
@@ -185,7 +183,6 @@ impl Core {
             backends: (self.pools.with_backends().iter())
                 .filter_map(oldest)
                 .collect(),
-            pools_made: self.pools.made(),
         }
     }
 
@@ -201,16 +198,11 @@ impl Core {
         })
     }
 
-    /// After each round. When all pools have been gone through since, those that have been
-    /// so all the time have been told to go. A pool that was made meanwhile may have
-    /// taken another's turn in this sweep.
+    /// After each round: those that were so before the sweep have been told to go.
     pub(super) fn check_lifetime(&self, before: &mut TooOld) {
         (before.backends).retain(|(slot, serial)| self.is_too_old(*slot, *serial));
-        if self.pools.made() != before.pools_made {
-            before.backends.clear();
-        }
         assert!(
-            self.sweeping.has_pools() || before.backends.is_empty(),
+            before.backends.is_empty(),
             "backends {:?} outlive their time",
             before.backends
         );
@@ -243,9 +235,7 @@ impl Core {
     /// each pool, as far as no other could log in.
     fn check_most(&self, words: &impl Words) {
         for number in self.pools.existing().iter() {
-            let long_idle = self
-                .long_idle(number, self.pool_backends(number), words)
-                .len();
+            let long_idle = self.long_idle(number, words).len();
             let stay = self.min_backends(number).max(1);
             assert!(
                 self.limits.backend_idle_timeout_us == 0 || long_idle <= stay,

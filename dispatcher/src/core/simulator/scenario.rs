@@ -89,7 +89,7 @@ impl Scenario {
             force_migration: random.once_in(6),
             native_when_waiting: 0,
             // Nor by chance, and none that was kept before there was this.
-            backends_for_takings: if seed % 16 == 9 { 6 } else { 0 },
+            backends_for_steals: if seed % 16 == 9 { 6 } else { 0 },
         };
         // Drawn for nothing any more: the seeds that are kept shall mean what they did.
         let _ = random.between(1, 8);
@@ -97,12 +97,6 @@ impl Scenario {
         let is_troubled = !random.once_in(4);
         let sizes = (most_sessions + 8, pools as usize + 2, slots);
         let mut shell = Shell::new(seed, limits, sizes, random);
-        shell.core.look_at_few();
-        if matches!(seed % 16, 1 | 3 | 6 | 9 | 14) {
-            // Nor by chance, and none that was kept before there was this.
-            shell.core.memory_laps.look_at_few(1);
-            shell.core.groups.follow_few(1);
-        }
         shell.start_us = start_us;
         // Not by chance: the seeds that are kept shall mean what they did.
         shell.is_short = seed % 11 == 3;
@@ -301,8 +295,7 @@ impl Scenario {
                 "{waited_us} us waited"
             );
         }
-        // A sweep of very many is not through when the next one begins (sweeps.rs has them).
-        if self.at_once == 1 {
+        if !self.shell.core.sweeping.has_pools() {
             self.shell.core.check_lifetime(&mut self.too_old);
         }
         self.shell.tell(Event::MakeRoom);

@@ -5,14 +5,12 @@ use super::many::ask;
 use super::settings::mark_of;
 use super::shares::{limits, Crowd, Steady};
 use super::sweeps::{crowd, only_pool, with_all_backends};
+use crate::core::dedicated::WOKEN_AT_ONCE;
+use crate::core::limits::ASKED_AT_ONCE;
 use crate::core::{Event, PoolLimits, SessionId};
 
-/// Groups that the launcher is asked about in a round (`ASKED_AT_ONCE`); backends of a
-/// round (`look_at_few`).
-const AT_ONCE: usize = 8;
-const BACKENDS_AT_ONCE: usize = 4;
-const POOLS: usize = 20;
-const BACKENDS: usize = 18;
+const POOLS: usize = 2 * ASKED_AT_ONCE + 20;
+const BACKENDS: usize = 2 * WOKEN_AT_ONCE + 18;
 
 fn each_with_one() -> Vec<Crowd> {
     (0..POOLS).map(|pool| crowd(pool, 1)).collect()
@@ -45,9 +43,12 @@ fn the_launcher_is_asked_about_all_limits_some_in_a_round() {
         steady.shell.asked_limits.clear();
         steady.shell.settings_change(mark);
         assert!(steady.shell.asked_limits.is_empty(), "in the event");
-        for round in 1..=POOLS.div_ceil(AT_ONCE) {
+        for round in 1..=POOLS.div_ceil(ASKED_AT_ONCE) {
             round_ends(&mut steady);
-            assert_eq!(steady.shell.asked_limits.len(), POOLS.min(AT_ONCE * round));
+            assert_eq!(
+                steady.shell.asked_limits.len(),
+                POOLS.min(ASKED_AT_ONCE * round)
+            );
         }
         steady.shell.asked_limits.sort_unstable();
         let all: Vec<(u32, u32)> = (0..POOLS as u32).map(|role| (role, 1)).collect();
@@ -78,7 +79,7 @@ fn and_about_the_last_ones_however_often_the_first_ones_change() {
     let crowds = each_with_one();
     let mut steady = tenants(&crowds);
     steady.shell.asked_limits.clear();
-    for _ in 1..=POOLS.div_ceil(AT_ONCE) {
+    for _ in 1..=POOLS.div_ceil(ASKED_AT_ONCE) {
         steady.shell.settings_change(mark_of(1, 0));
         round_ends(&mut steady);
     }
@@ -106,8 +107,8 @@ fn no_change_costs_a_session_that_was_there_its_backend() {
 /// And who was there is served by these as well.
 #[test]
 fn who_comes_after_a_reload_is_served_by_backends_from_after_it() {
-    let crowds = [crowd(0, BACKENDS)];
-    let mut steady = with_all_backends(&crowds, limits(BACKENDS));
+    let crowds = [crowd(0, 18)];
+    let mut steady = with_all_backends(&crowds, limits(18));
     let number = only_pool(&steady);
     steady.shell.starts_change();
     let new = steady.log_in(0);
@@ -163,7 +164,6 @@ fn who_comes_while_they_change_all_the_time_is_served() {
 fn very_many_backends_that_keep_their_sessions_no_longer_are_woken_some_in_a_round() {
     let crowds = [crowd(0, BACKENDS)];
     let mut steady = with_all_backends(&crowds, limits(BACKENDS));
-    steady.shell.core.look_at_few();
     let set = |steady: &mut Steady<'_>, mode| {
         let set = PoolLimits::of([-1, -1, -1, mode, 0, 0, -1]);
         steady.shell.core.set_pool_limits((0, 1), set);
@@ -183,10 +183,9 @@ fn very_many_backends_that_keep_their_sessions_no_longer_are_woken_some_in_a_rou
         steady.go_on(1_000_000, false);
         assert_eq!(steady.shell.core.dedicated_count(), BACKENDS);
         set(&mut steady, 0);
-        assert_eq!(in_vain(&steady), BACKENDS);
-        for round in 1..=BACKENDS.div_ceil(BACKENDS_AT_ONCE) {
+        for round in 1..=BACKENDS.div_ceil(WOKEN_AT_ONCE) {
             round_ends(&mut steady);
-            let woken = round * BACKENDS_AT_ONCE;
+            let woken = round * WOKEN_AT_ONCE;
             assert_eq!(in_vain(&steady), BACKENDS.saturating_sub(woken));
         }
         steady.go_on(100_000, false);
@@ -203,7 +202,7 @@ fn nothing_is_to_be_done_to_a_pool_that_is_no_more() {
     let mut key = (**core.pool_key(0).expect("it is there")).clone();
     key.options = vec![(b"a".to_vec(), b"b".to_vec())];
     let number = core.create_pool(key).expect("there is room");
-    core.waking.insert(number);
+    core.waking.begin(number);
     core.drop_if_unused(number);
-    assert!(core.pool(number).is_none() && !core.waking.contains(number));
+    assert!(core.pool(number).is_none() && !core.waking.concerns(number));
 }

@@ -63,8 +63,6 @@ pub struct Shell {
     pub logs: bool,
     /// At pools' words, for one event.
     pub most_looks: u64,
-    /// Backends of which it was asked since when they are what they are, for one event.
-    pub most_backends_seen: u64,
     /// Now and then a backend does not come at all; and how often that was.
     pub are_some_lost: bool,
     pub given_up: u64,
@@ -115,7 +113,6 @@ impl Shell {
             log: VecDeque::new(),
             logs: false,
             most_looks: 0,
-            most_backends_seen: 0,
             are_some_lost: false,
             given_up: 0,
             unanswered: BTreeSet::new(),
@@ -131,7 +128,6 @@ impl Shell {
             self.note(|| format!("{event:?}"));
         }
         let before = self.world.looks.get();
-        let seen = self.world.backends_seen.get();
         self.costs.handle(&mut self.core, event, &self.world);
         self.carry_out();
         if event == Event::MakeRoom {
@@ -139,8 +135,6 @@ impl Shell {
         }
         let looks = self.world.looks.get() - before;
         self.most_looks = self.most_looks.max(looks);
-        let seen = self.world.backends_seen.get() - seen;
-        self.most_backends_seen = self.most_backends_seen.max(seen);
     }
 
     /// However many sessions, pools and backends there are: in a turn no more is done than

@@ -1,7 +1,7 @@
 //! What the scheduling log is told of pools is what happens to them, and why.
 
-use crate::core::pool_changes::{PoolChange, Reason};
-use crate::core::Core;
+use crate::core::lifecycle::Reason;
+use crate::core::{Core, PoolChange};
 use std::collections::BTreeMap;
 
 /// Backends that pools have by what was told: their pools, by slot.
@@ -37,7 +37,7 @@ impl Core {
             Reason::Waiting | Reason::Outdated | Reason::RoomForOthers => true,
             Reason::Stall => limits.max_extra != Some(0) || self.has_superusers(change.pool),
             Reason::Least => self.is_some_least_set(),
-            Reason::Takings => !limits.force_migration && limits.backends_for_takings > 0,
+            Reason::Steals => !limits.force_migration && limits.backends_for_steals > 0,
             Reason::ForcedMigration => limits.force_migration,
             Reason::Idle => limits.backend_idle_timeout_us > 0,
             Reason::Old => limits.backend_lifetime_us > 0,
@@ -62,6 +62,7 @@ impl Core {
     fn is_some_least_set(&self) -> bool {
         let own = self.groups.iter().filter_map(|(_, group)| group.limits());
         let mut own = own.filter_map(|limits| limits.min_backends);
+        // Of some tenants what was set before counts until they have followed.
         // Of some tenants what was set before counts until they have followed.
         let do_some_follow = self.groups.are_followed();
         self.limits.min_backends > 0 || own.any(|least| least > 0) || do_some_follow

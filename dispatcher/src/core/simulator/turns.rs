@@ -277,7 +277,7 @@ impl Turns {
                 continue;
             };
             let before = self.late.get(&number).filter(|it| it.since_us == since_us);
-            // A role with backends in other pools may take fewer (may_take, places.rs).
+            // A role with backends in other pools may take fewer (may_take, sizing.rs).
             let is_restrained = core.least_of_roles(number, words) > 0;
             let later =
                 |place: &&(u32, u64)| !is_restrained && place.0 != number && place.1 > since_us;

@@ -144,8 +144,6 @@ pub struct World {
     pub is_plain: bool,
     /// So often pools' words were looked at.
     pub looks: Cell<u64>,
-    /// So often it was asked since when a backend is what it is.
-    pub backends_seen: Cell<u64>,
     /// So many words of backends, sessions and pools were read.
     pub words_read: Cell<u64>,
 }
@@ -167,7 +165,6 @@ impl World {
             keeps: false,
             is_plain: false,
             looks: Cell::new(0),
-            backends_seen: Cell::new(0),
             words_read: Cell::new(0),
         }
     }
@@ -227,7 +224,6 @@ impl Words for World {
 
     fn backend_since_us(&self, slot: u32) -> i64 {
         self.count_word();
-        self.backends_seen.set(self.backends_seen.get() + 1);
         self.backends[slot as usize].since_us
     }
 

@@ -407,14 +407,14 @@ impl Dispatcher {
         Ok(())
     }
 
-    /// At the end of each round: who is in a database that is held, as far as it is known.
-    /// The rows of a role add up.
+    /// At the end of each round: the sessions in databases that are held. The rows of a role
+    /// add up.
     pub(super) fn tell_holders(&mut self) {
         for found in self.scheduler.take_found() {
             let rows = (found.roles.into_iter())
                 .map(|(role, count)| Writer::new(MSG_ROW, 0).u32(role).u32(count).finish());
-            let done = found.is_all.then(|| Writer::new(MSG_DONE, 0).finish());
-            let frames = rows.chain(done).collect();
+            let done = Writer::new(MSG_DONE, 0).finish();
+            let frames = rows.chain([done]).collect();
             (self.connections).send_all(found.number, frames, Then::Wait);
         }
     }

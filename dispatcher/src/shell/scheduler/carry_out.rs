@@ -170,15 +170,7 @@ impl Scheduler {
             Action::AskLimits { role, database } => {
                 self.asks.push(AskLimits { role, database });
             }
-            Action::TellWhoIsIn {
-                number,
-                roles,
-                is_all,
-            } => self.found.push(Found {
-                number,
-                roles,
-                is_all,
-            }),
+            Action::TellWhoIsIn { number, roles } => self.found.push(Found { number, roles }),
             Action::TellFailure(pool) => self.tell_failure(pool),
             Action::TellPool(change) => self.tell_pool(&change),
             Action::ForgetAllGreetings => self.greetings.forget_all(),

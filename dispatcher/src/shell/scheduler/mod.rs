@@ -373,12 +373,11 @@ pub struct AskLimits {
     pub database: u32,
 }
 
-/// Who is in a database that is held: some, or (`is_all`) the last of them.
+/// The sessions in a database that is held.
 pub struct Found {
     /// The hold's.
     pub number: u32,
     pub roles: Roles,
-    pub is_all: bool,
 }
 
 /// Whose settings have changed; perhaps of some others, too.

@@ -105,7 +105,7 @@ impl Backend {
         self.wakes.notify_one();
     }
 
-    /// put (links.rs), then what the core asks for (poke_idle, serve.rs).
+    /// put (links.rs), then what the core asks for (poke_idle, dispatch.rs).
     fn enqueue(&self, id: u64) {
         self.put(id);
         // The core's look, by which it may be past when it is acted upon.
@@ -559,7 +559,7 @@ impl Backend {
         }
     }
 
-    /// The core's look in a later round (look_on, serve.rs).
+    /// The core's look in a later round (wake_for_queue, dispatch.rs).
     fn look_for_sleepers(&self) {
         if self.left_out != LeftOut::SecondLook
             && self.pool.queued.load(Relaxed) > 0
@@ -710,7 +710,7 @@ const STATES: [[u32; 2]; 3] = [
 ];
 
 /// put (links.rs), then the core's look: as many are poked as there are messages
-/// (look_on, serve.rs).
+/// (wake_for_queue, dispatch.rs).
 fn enqueue(backends: &[Arc<Backend>; 2], id: u64, left_out: LeftOut) {
     backends[0].put(id);
     let mut pokes = match left_out {

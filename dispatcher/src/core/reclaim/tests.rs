@@ -93,7 +93,11 @@ fn where_turns_are_taken_the_one_that_is_over_for_longest_ends_first() {
     };
     let all = [since(1, 10_000), since(2, 30_000), since(3, 0)];
     assert_eq!(rules().choose(&claim(0, 0), &all), Choice::First(vec![2]));
-    let two = match rules().with_ending_at_once(2).choose(&claim(0, 0), &all) {
+    let many = Rules {
+        ending_at_once: 2,
+        ..rules()
+    };
+    let two = match many.choose(&claim(0, 0), &all) {
         Choice::First(slots) => slots.into_iter().collect::<BTreeSet<u32>>(),
         other => panic!("{other:?}"),
     };
@@ -325,28 +329,26 @@ fn shares_and_turns_go_by_weight() {
 }
 
 #[test]
-fn turns_are_as_much_longer_as_it_takes_longer_to_pass_a_backend_on() {
-    let turn_us = |passing_us| Rules::new(0, 60_000_000, 8, 12, passing_us).turn_us;
+fn turns_are_longer_where_replacing_a_backend_takes_longer() {
+    let turn_us = |replacing_us| Rules::new(0, 60_000_000, 8, 12, replacing_us).turn_us;
     assert_eq!(turn_us(0), TURN_US);
     assert_eq!(turn_us(5_000), TURN_US);
-    assert_eq!(turn_us(10_000), LONG_TURN * 10_000);
-    assert_eq!(turn_us(50_000), SHORT_TURN * 50_000);
+    assert_eq!(turn_us(10_000), TURN_COSTS * 10_000);
+    assert_eq!(turn_us(50_000), TURN_COSTS * 50_000);
     // But no round takes longer than it may.
     assert_eq!(turn_us(1_000_000), MOST_ROUND_US / 2);
 }
 
 #[test]
 fn a_round_of_many_pools_takes_shorter_turns() {
-    let turn_us = |claims, passing_us| Rules::new(0, 60_000_000, 8, claims, passing_us).turn_us;
-    assert_eq!(turn_us(50, 25_000), SHORT_TURN * 25_000);
-    assert_eq!(turn_us(24, 25_000), EVEN_ROUND_US / 4 - 25_000);
-    assert_eq!(turn_us(30, 25_000), SHORT_TURN * 25_000);
-    assert_eq!(turn_us(8, 25_000), LONG_TURN * 25_000);
-    assert_eq!(turn_us(50, 200_000), MOST_ROUND_US / 7);
+    let turn_us = |claims| Rules::new(0, 60_000_000, 8, claims, 25_000).turn_us;
+    assert_eq!(turn_us(8), TURN_COSTS * 25_000);
+    assert_eq!(turn_us(50), TURN_COSTS * 25_000);
+    assert_eq!(turn_us(100), MOST_ROUND_US / 13);
     // Never so short that they were for nothing,
-    assert_eq!(turn_us(1000, 25_000), TURN_US);
+    assert_eq!(turn_us(1000), TURN_US);
     // Unless waits would come to their end.
-    assert_eq!(turn_us(2000, 25_000), 15_000_000 / 250);
+    assert_eq!(turn_us(2000), 15_000_000 / 250);
 }
 
 #[test]

@@ -7,99 +7,61 @@
 //! or through the ready queue to whichever is first.
 
 use super::dedicated::TENANTS_LOOKED_AT;
-use super::growth::{Growth, Search};
-use super::pool_changes::Reason;
-use super::pools::{counter_is_wrong, Pool};
+use super::lifecycle::Reason;
+use super::pools::counter_is_wrong;
+use super::scan::Cursor;
 use super::sessions::Whereabouts;
+use super::sizing::{Growth, Search};
+use super::tenants::Tenant;
 use super::{index_of, Action, Core, SessionId, Word, Words};
 
 /// With forced migration, a session whose last backend is the only free one
 /// gets it after all when it has waited so long: the others may be held by
 /// transactions that wait for this very session.
 const FORCED_PATIENCE_US: u64 = 300_000;
-/// Backends of one pool that are looked at in a round, and pools where it counts how all
-/// of them are: some 10 microseconds.
-const LOOKED_AT_ONCE: usize = 256;
-/// Backends of a pool that are looked at for two free ones.
-const SPARE_LOOKS: usize = 256;
-
 /// Backends that are started in a round: each takes some ten microseconds.
 const STARTED_AT_ONCE: usize = 64;
 
 /// Pools that are being served.
+#[derive(Default)]
 pub struct Round {
-    /// So many backends of one are looked at in a round.
-    at_once: usize,
     /// The first is at its turn, the last in the list.
     pools: Vec<u32>,
     /// Sent into its queue since its turn began.
     queued: usize,
-    /// One may be served that is not sent there, and none of those looked at was free.
-    holds_back: bool,
     /// For a backend that is free.
     search: Search,
     /// The last of its FIFO that was passed over (forced migration only).
     passed: Option<SessionId>,
     /// Pools that get the places that have become free, one each.
     meant_for: Vec<u32>,
-    /// What is in their queues is being taken back, amid a round: whoever went there first
-    /// would be overtaken by who is handed out now.
+    /// Their queues are being taken back amid a round: a session that is handed out now would
+    /// overtake those that went there first.
     interrupted: Vec<u32>,
     /// So many backends have been started.
     started: usize,
-    spare: Vec<u32>,
-}
-
-impl Default for Round {
-    fn default() -> Round {
-        Round {
-            at_once: LOOKED_AT_ONCE,
-            pools: Vec::new(),
-            queued: 0,
-            holds_back: false,
-            search: Search::default(),
-            passed: None,
-            meant_for: Vec::new(),
-            interrupted: Vec::new(),
-            started: 0,
-            spare: Vec::new(),
-        }
-    }
-}
-
-impl Round {
-    /// Backends of one pool that are looked at in a round.
-    pub fn at_once(&self) -> usize {
-        self.at_once
-    }
-
-    /// What comes in between comes in between.
-    #[cfg(test)]
-    pub fn look_at_few(&mut self) {
-        self.at_once = 4;
-    }
 }
 
 impl Core {
+    /// The pool is served when the round ends.
     pub(super) fn mark_dirty(&mut self, number: u32) {
-        if let Some(pool) = self.pool_mut(number) {
-            if pool.becomes_dirty() {
-                self.dirty.push(number);
-            }
+        if self.pools.get(number).is_some() {
+            self.dirty.insert(number);
         }
     }
 
     /// Serves every pool that something has happened to, and gives places that
-    /// have become free to whom they are due (place_key, room.rs).
-    pub(super) fn round_ends(&mut self, words: &impl Words) {
+    /// have become free to whom they are due (place_key, reclaim.rs).
+    pub(super) fn serve(&mut self, words: &impl Words) {
+        ensure!(self.round.pools.is_empty(), "a round within a round");
         self.round.interrupted.clear();
         self.round.started = 0;
         self.look_for_places();
         if self.dirty.is_empty() {
             return;
         }
-        let spare = std::mem::take(&mut self.round.spare);
-        let mut pools = std::mem::replace(&mut self.dirty, spare);
+        let mut pools = std::mem::take(&mut self.round.pools);
+        self.dirty.some_from(0, usize::MAX, &mut pools);
         if pools.len() > 1 {
             pools.sort_by_cached_key(|number| std::cmp::Reverse(self.place_key(*number, words)));
         }
@@ -111,17 +73,11 @@ impl Core {
 
     fn begin_turn(&mut self) {
         self.round.queued = 0;
-        self.round.holds_back = false;
         self.round.search = Search::default();
         self.round.passed = None;
         if let Some(number) = self.round.pools.last().copied() {
-            let at_once = self.round.at_once;
+            self.dirty.remove(number);
             self.look_for_room(number);
-            if let Some(pool) = self.pools.get_mut(number) {
-                pool.is_looked_at();
-                let first = pool.look.search_from(pool.shared().len(), at_once);
-                self.round.search = Search::from(first);
-            }
         }
     }
 
@@ -131,24 +87,15 @@ impl Core {
             if self.hand_out(number, words) {
                 return;
             }
-            if self.look_on(number, words) {
-                self.grow(number, words);
-            } else if self.round.meant_for.contains(&number) {
-                self.room.is_still_meant_for(number);
-            }
+            self.wake_for_queue(number, words);
+            self.grow(number, words);
             self.round.pools.pop();
             self.begin_turn();
-        }
-        // Keeps its room.
-        if self.round.spare.capacity() == 0 {
-            self.round.spare = std::mem::take(&mut self.round.pools);
         }
     }
 
     /// A backend for a session, and the state it was seen in: the one that served it
-    /// last, if that is free; or else the first that is, of the first ones where there are
-    /// very many (who is not found so goes into the ready queue, and the others are woken
-    /// for him: look_on). With `force` any but the last, of all.
+    /// last, if that is free; or else the first that is. With `force` any but the last.
     fn find_backend(
         &mut self,
         number: u32,
@@ -171,9 +118,9 @@ impl Core {
         let slots = pool.shared();
         if self.limits.force_migration {
             let but_the_last = |slot| state(slot).filter(|_| !force || last != Some(slot));
-            return Search::default().find(slots, slots.len(), but_the_last);
+            return Search::default().find(slots, but_the_last);
         }
-        self.round.search.find(slots, self.round.at_once, state)
+        self.round.search.find(slots, state)
     }
 
     pub(super) fn queued(&self, number: u32, words: &impl Words) -> usize {
@@ -197,7 +144,7 @@ impl Core {
     }
 
     /// Could a session hold a backend of its pool, and one would be left for the others,
-    /// there or to be started? Of very many backends some are looked at.
+    /// there or to be started?
     pub fn has_backend_to_spare(&self, id: SessionId, words: &impl Words) -> bool {
         let Some(number) = self.sessions.get(id).map(|session| session.pool()) else {
             return false;
@@ -250,6 +197,8 @@ impl Core {
                     .backends
                     .get(slot)
                     .map_or(0, |backend| backend.serial());
+                ensure!(seen.is_free() && self.backends.is_shared(slot));
+                ensure!(self.backends.get(slot).map(|it| it.pool()) == Some(number));
                 if !forced {
                     self.takes(number, id, (slot, seen), words);
                 }
@@ -275,7 +224,7 @@ impl Core {
 
     /// A session gets a backend that may linger with another.
     fn takes(&mut self, number: u32, id: SessionId, (slot, seen): (u32, Word), words: &impl Words) {
-        let (most, now_us) = (self.limits.backends_for_takings, self.now.us);
+        let (most, now_us) = (self.limits.backends_for_steals, self.now.us);
         let members = self.sessions.members(number);
         let is_starting = self.backends.lives(number).starting() > 0;
         let Some(pool) = self.pools.get_mut(number) else {
@@ -284,9 +233,9 @@ impl Core {
         if is_starting || pool.shared().len() >= most.min(members) {
             return;
         }
-        pool.is_taken_by(id, now_us);
+        pool.steals.gets_backend(id, now_us);
         if seen == Word::Linger {
-            (pool.takings).taken_from(words.backend_session(slot), now_us);
+            (pool.steals).loses_backend(words.backend_session(slot), now_us);
         }
     }
 
@@ -334,7 +283,6 @@ impl Core {
             return false;
         };
         if are_few {
-            self.round.holds_back = true;
             self.act(Action::HoldBack(number));
             return false;
         }
@@ -429,73 +377,27 @@ impl Core {
         }
     }
 
-    /// One that sleeps may be needed for who is in the ready queue.
-    pub(super) fn look_for_sleepers(&mut self, number: u32) {
-        if let Some(pool) = self.pools.get_mut(number) {
-            pool.begin_look(0);
+    /// Wakes a free backend for each session in the ready queue: a backend may have become idle
+    /// after it saw the queue empty and before it could see what was sent. Sessions of earlier
+    /// rounds count too, as their backends may have been poked and not woken yet.
+    fn wake_for_queue(&mut self, number: u32, words: &impl Words) {
+        let pokes = self.queued(number, words).max(self.round.queued);
+        if pokes == 0 {
+            return;
         }
-        self.mark_dirty(number);
-    }
-
-    /// A backend may have become idle after it saw the queue empty and before
-    /// it could see what was sent: wake as many as there are messages, those
-    /// of before too, whose backends may have been poked and not woken yet. Where there
-    /// are very many it goes on in the next round. True: it is known how many are free.
-    fn look_on(&mut self, number: u32, words: &impl Words) -> bool {
-        let sent = self.round.queued;
-        let mut pokes = self.queued(number, words).max(sent);
-        let waiting = self.sessions.waiting(number) + pokes;
-        let Some(pool) = self.pools.get_mut(number) else {
-            return true;
+        let Some(pool) = self.pools.get(number) else {
+            return;
         };
-        let mut free_at = self.round.search.found();
-        if let Some(free_at) = free_at {
-            pool.look.is_free_at(free_at);
-        }
-        if waiting == 0 {
-            pool.look.end();
-            return true;
-        }
-        if sent > 0 || !pool.look.is_on() {
-            pool.begin_look(self.round.search.next(pool.shared().len()));
-        }
-        let (mut is_known, forced) = (false, self.limits.force_migration);
-        for _ in 0..self.round.at_once {
-            let Some((at, slot)) = pool.next_to_look_at() else {
-                break;
-            };
-            let is_shared = self.backends.is_shared(slot);
-            let word = is_shared.then(|| words.backend(slot));
-            let is_free = word.is_some_and(Word::is_free);
-            if is_free && free_at.is_none() {
-                free_at = Some(at);
-                pool.look.is_free_at(at);
-            }
-            if is_free && pokes > 0 {
-                pokes -= 1;
-                self.actions.push_back(Action::Poke(slot));
-            }
-            let will_serve = is_shared && is_about_to_serve(slot, forced, words);
-            let backends = pool.shared().len();
-            is_known |= pool.look.saw(will_serve, backends, waiting);
-        }
-        let goes_on = pool.look.is_on();
-        // The next round looks there first.
-        if goes_on || self.round.holds_back && free_at.is_some() {
-            self.mark_dirty(number);
-        }
-        is_known || !goes_on
+        let slots = pool.shared().iter().copied();
+        let free =
+            slots.filter(|slot| self.backends.is_shared(*slot) && words.backend(*slot).is_free());
+        self.actions.extend(free.take(pokes).map(Action::Poke));
     }
 
     /// All pools that share backends, if all of these are at work and each pool
-    /// has sessions enough in its ready queue to go on with: who speaks now
-    /// only gets a place behind them. Nobody asks where there are very many pools; and of
-    /// a pool with very many backends some are looked at: one that has nothing to do looks
-    /// at the queue before it sleeps.
+    /// has sessions enough in its ready queue to go on with: a session that speaks now
+    /// only gets a place behind them.
     pub fn saturated_pools(&self, queued: usize, words: &impl Words) -> Option<Vec<u32>> {
-        if self.pools.existing().len() > LOOKED_AT_ONCE {
-            return None;
-        }
         let mut pools = Vec::new();
         for number in self.pools.existing().iter() {
             let Some(pool) = self.pool(number) else {
@@ -506,8 +408,7 @@ impl Core {
                 continue;
             }
             let is_busy = |slot: &u32| words.backend(*slot) == Word::Busy;
-            let mut some = pool.shared().iter().take(LOOKED_AT_ONCE);
-            if self.queued(number, words) < queued || !some.all(is_busy) {
+            if self.queued(number, words) < queued || !pool.shared().iter().all(is_busy) {
                 return None;
             }
             pools.push(number);
@@ -539,8 +440,8 @@ impl Core {
             sessions: self.sessions.members(number),
             min_backends: self.min_backends(number),
             force_migration: self.limits.force_migration,
-            is_short_of_one: pool.is_short_of_one()
-                && pool.shared().len() < self.limits.backends_for_takings
+            is_short_of_one: pool.steals.are_often()
+                && pool.shared().len() < self.limits.backends_for_steals
                 && !places.is_extra(0),
             places,
         })
@@ -555,9 +456,6 @@ impl Core {
             return 0;
         };
         let forced = self.limits.force_migration;
-        if pool.shared().len() > self.round.at_once && !forced {
-            return pool.look.of_all();
-        }
         let shared = pool.shared().iter().copied();
         let shared = shared.filter(|slot| self.backends.is_shared(*slot));
         shared
@@ -568,7 +466,7 @@ impl Core {
     /// Nobody waits, and it has its least: there is nothing to count. Nor is there where it
     /// has no session, whatever still counts as waiting.
     fn has_enough(&self, number: u32, words: &impl Words) -> bool {
-        let is_short_of_one = (self.pool(number)).is_some_and(Pool::is_short_of_one);
+        let is_short_of_one = (self.pool(number)).is_some_and(|pool| pool.steals.are_often());
         self.sessions.members(number) == 0
             || self.waiting_in(number, words) == 0
                 && !is_short_of_one
@@ -594,7 +492,7 @@ impl Core {
             growth.places.room().saturating_sub(left)
         };
         if let Some(pool) = self.pool_mut(number) {
-            pool.has_asked_for_one();
+            pool.steals.reset();
         }
         let starts = growth.starts().min(most);
         let started = starts.min(STARTED_AT_ONCE - self.round.started);
@@ -622,6 +520,7 @@ impl Core {
 
     fn open(&mut self, number: u32, why: Reason) {
         let before = self.backends.lives(number);
+        ensure!(!self.stopping && !self.is_held(number));
         let Some(slot) = self.backends.start(number, self.now.us) else {
             return;
         };
@@ -677,15 +576,13 @@ impl Core {
     }
 }
 
-/// How many of these are free, of those that count: two at most, and of very many backends some
-/// are looked at.
+/// How many of these are free, of those that count: two at most.
 pub(super) fn count_free(
     slots: impl Iterator<Item = u32>,
     words: &impl Words,
     counts: impl Fn(u32) -> bool,
 ) -> usize {
-    let some = slots.take(SPARE_LOOKS);
-    let free = some.filter(|slot| counts(*slot) && words.backend(*slot).is_free());
+    let free = slots.filter(|slot| counts(*slot) && words.backend(*slot).is_free());
     free.take(2).count()
 }
 
@@ -695,5 +592,237 @@ fn is_about_to_serve(slot: u32, forced: bool, words: &impl Words) -> bool {
         Word::Idle | Word::Linger => !forced,
         Word::Busy => !forced && words.backend_session(slot) == 0,
         word => word == Word::Starting,
+    }
+}
+
+// ----------------------------------------------------------------------------
+// Pools that want a backend.
+//
+// There may be as many of them as there are sessions. What concerns one pool (a session
+// speaks, a backend is free) is done at once. What may concern any of them is done for so many
+// in each tick, and for so many in each round as long as there are places for them; as a rule
+// that is all of them. Where more want backends, rules that compare pools (reclaim.rs) compare
+// those whose turn it is in this tick, and those that have begun to wait since: the pool that
+// has been without for longest is served first, and each comes to its turn.
+
+/// Pools looked at in a tick, or served for places in a round: half a millisecond.
+const LOOKED_AT_ONCE: usize = 256;
+/// Pools that have begun to wait since the last tick, as far as they count beside these.
+const MOST_NEW: usize = 64;
+
+/// Where the looks are.
+#[derive(Default)]
+pub struct Wants {
+    ticks: Cursor,
+    /// Looked at in the last tick.
+    turn: Vec<u32>,
+    /// Since when the first session waits, of the pools looked at in this pass, and of all in
+    /// the one before.
+    since_us: Option<u64>,
+    all_since_us: Option<u64>,
+    /// The longest wait, among those looked at last, of a role that has no backend for long.
+    without_us: Option<u64>,
+    /// Of these, that no backend may be started for; and the pool.
+    in_vain: Option<(u64, u32)>,
+    /// Pools without a backend whose sessions have begun to wait since the last tick.
+    new: Vec<u32>,
+    /// There may be places for these.
+    places: Cursor,
+    /// Places or not: limits have changed.
+    in_any_case: bool,
+}
+
+fn earlier(one: Option<u64>, other: Option<u64>) -> Option<u64> {
+    one.into_iter().chain(other).min()
+}
+
+impl Wants {
+    /// Is there more to be looked at without anything having happened?
+    pub fn has_more(&self) -> bool {
+        self.places.is_running()
+    }
+}
+
+impl Core {
+    /// In each tick. Waits that have reached their limit end; a failed start may be
+    /// repeated by now, and forced migration has its patience. Also if all of them are in
+    /// the ready queue: the backends that were to take from it may have become dedicated.
+    pub(super) fn look_at_waiting(&mut self, words: &impl Words) {
+        let turn = self.next_in_want();
+        let (mut since_us, mut without_us, mut in_vain) = (None, None, None);
+        for number in turn.iter().copied() {
+            let waited_us = self.oldest_wait_us(number, words);
+            let its_since_us = waited_us.map(|waited_us| self.now.us.saturating_sub(waited_us));
+            since_us = earlier(since_us, its_since_us);
+            self.count_handed_out(number, words);
+            let is_over = self.expire_waits(number, waited_us);
+            self.look_who_is_served(number, words);
+            if let Some(waited_us) = self.waits_without_us(number, words) {
+                without_us = without_us.max(Some(waited_us));
+                let is_longest = in_vain.is_none_or(|(other_us, _)| waited_us > other_us);
+                if !is_over && is_longest && self.wants_place(number, words) {
+                    in_vain = Some((waited_us, number));
+                }
+            }
+            if self.queued(number, words) > 0 && self.are_few(number) {
+                self.act(Action::TakeBack(number));
+            }
+            if self.waiting_in(number, words) > 0 {
+                self.mark_dirty(number);
+            } else {
+                self.look_whether_it_lacks(number, words);
+                self.in_want.remove(number);
+            }
+        }
+        let wants = &mut self.wants;
+        wants.new.clear();
+        wants.turn = turn;
+        wants.without_us = without_us;
+        wants.in_vain = in_vain;
+        wants.since_us = earlier(wants.since_us, since_us);
+        if !wants.ticks.is_running() {
+            wants.all_since_us = wants.since_us.take();
+        }
+    }
+
+    /// The next pools that want a backend; all, if they are so few.
+    fn next_in_want(&mut self) -> Vec<u32> {
+        let ticks = &mut self.wants.ticks;
+        if self.in_want.len() <= LOOKED_AT_ONCE {
+            ticks.stop();
+            return self.in_want.iter().collect();
+        }
+        let first_from = |from| self.in_want.first_from(from);
+        let turn = ticks.take(LOOKED_AT_ONCE, first_from);
+        if !turn.is_empty() {
+            return turn;
+        }
+        ticks.begin();
+        ticks.take(LOOKED_AT_ONCE, first_from)
+    }
+
+    /// The longest wait, of any pool, as the ticks have seen it.
+    pub(super) fn longest_seen_us(&self) -> Option<u64> {
+        let since_us = earlier(self.wants.since_us, self.wants.all_since_us);
+        since_us.map(|since_us| self.now.us.saturating_sub(since_us))
+    }
+
+    pub(super) fn longest_without_us(&self) -> Option<u64> {
+        self.wants.without_us
+    }
+
+    /// Of these, the longest in vain, and its pool: no backend may be started for it.
+    pub(super) fn longest_in_vain(&self) -> Option<(u64, u32)> {
+        self.wants.in_vain
+    }
+
+    /// Of a pool's tenants whose roles have no backend for long: the longest for which one
+    /// has waited and got none for any of its sessions.
+    fn waits_without_us(&self, number: u32, words: &impl Words) -> Option<u64> {
+        let who_waits = self.who_waits(number, words).into_iter();
+        let without = who_waits.filter(|(tenant, _)| self.has_for_long(tenant) == 0);
+        let waited_us = without.map(|(tenant, waited_us)| self.waits_in_vain_us(tenant, waited_us));
+        waited_us.max()
+    }
+
+    /// One of its sessions waits for so long: and for how long has none been handed out?
+    pub(super) fn waits_in_vain_us(&self, tenant: &Tenant, waited_us: u64) -> u64 {
+        waited_us.min(self.now.us.saturating_sub(tenant.handed_out_us))
+    }
+
+    fn count_handed_out(&mut self, number: u32, words: &impl Words) {
+        let queued = self.queued(number, words);
+        let Some(pool) = self.pools.get_mut(number) else {
+            return;
+        };
+        self.handed_out += pool.queue.take_taken(queued);
+        for id in pool.queue.forget_taken(queued) {
+            let tenant = self.sessions.get(id).map(|session| session.tenant());
+            if let Some(tenant) = tenant.and_then(|tenant| self.tenants.get_mut(tenant)) {
+                tenant.handed_out_us = self.now.us;
+            }
+        }
+    }
+
+    #[cfg(test)]
+    pub(super) fn are_looked_at_in_turns(&self) -> bool {
+        self.pools.existing().len() > LOOKED_AT_ONCE
+    }
+
+    /// In so many ticks each pool has its turn.
+    #[cfg(test)]
+    pub(super) fn ticks_for_all_pools(&self) -> usize {
+        match self.are_looked_at_in_turns() {
+            true => self.pools.existing().len() / LOOKED_AT_ONCE + 2,
+            false => 1,
+        }
+    }
+
+    /// There may be places for pools in which a session waits.
+    pub(super) fn mark_waiting(&mut self) {
+        if !self.in_want.is_empty() {
+            self.wants.places.begin();
+        }
+    }
+
+    /// Limits have changed.
+    pub(super) fn mark_waiting_in_any_case(&mut self) {
+        self.mark_waiting();
+        self.wants.in_any_case = true;
+    }
+
+    /// In each round: the next of these; first those for which a place was made.
+    pub(super) fn look_for_places(&mut self) {
+        let wants = &mut self.wants;
+        if !wants.places.is_running() {
+            return;
+        }
+        let some = (wants.places).take(LOOKED_AT_ONCE, |from| self.in_want.first_from(from));
+        let goes_on = wants.places.is_running() && some.len() == LOOKED_AT_ONCE;
+        let in_any_case = wants.in_any_case;
+        wants.in_any_case &= goes_on;
+        if goes_on {
+            for number in self.room.meant_for().to_vec() {
+                self.mark_dirty(number);
+            }
+            if self.places(0).room() == 0 && !in_any_case {
+                // Pools ask for room in their ticks.
+                self.wants.places.stop();
+                return;
+            }
+        }
+        for number in some {
+            self.mark_dirty(number);
+        }
+    }
+
+    /// A pool wants room; `is_without` a backend: soon.
+    pub(super) fn wants_room(&mut self, number: u32, is_without: bool) {
+        self.room.want(is_without);
+        let wants = &mut self.wants;
+        if is_without && wants.new.len() < MOST_NEW && !wants.turn.contains(&number) {
+            wants.new.push(number);
+        }
+    }
+
+    /// So many of those that are compared: of all about how many?
+    pub(super) fn in_all(&self, found: usize) -> usize {
+        let (all, compared) = (self.in_want.len(), self.wants.turn.len());
+        match all > LOOKED_AT_ONCE {
+            true => found.max(found * all / compared.max(1)),
+            false => found,
+        }
+    }
+
+    /// Those that are compared with each other: all, if they are so few.
+    pub(super) fn compared_in_want(&self) -> Vec<u32> {
+        if self.in_want.len() <= LOOKED_AT_ONCE {
+            return self.in_want.iter().collect();
+        }
+        let mut pools = [self.wants.turn.as_slice(), &self.wants.new].concat();
+        pools.retain(|number| self.in_want.contains(*number));
+        pools.sort_unstable();
+        pools.dedup();
+        pools
     }
 }

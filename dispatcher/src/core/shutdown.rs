@@ -7,15 +7,14 @@
 //! To end one costs some system calls, and there may be very many. So all sessions are
 //! looked at some at a time, in each round, and who speaks meanwhile ends as well.
 
-use super::cursor::Cursor;
-use super::pool_changes::Reason;
+use super::lifecycle::Reason;
+use super::scan::Cursor;
 use super::sessions::Location;
 use super::{index_of, Action, Core, SessionId, Then, Why, Words};
 
-/// In one go: some 100 microseconds to look, and a millisecond to end. Where the
-/// simulator runs so few that what comes in between comes in between.
-const LOOKED_AT_ONCE: u32 = if cfg!(test) { 256 } else { 4096 };
-const ENDED_AT_ONCE: u32 = if cfg!(test) { 16 } else { 128 };
+/// In a round: some 100 microseconds to look, and a millisecond to end.
+const LOOKED_AT_ONCE: u32 = 4096;
+const ENDED_AT_ONCE: u32 = 128;
 
 /// Slots of sessions still to be looked at.
 #[derive(Debug, Default)]
@@ -44,7 +43,7 @@ impl Core {
 
     /// Are sessions being ended?
     pub fn is_ending(&self) -> bool {
-        self.endings.slots.has_more()
+        self.endings.slots.is_running()
     }
 
     /// In each tick of a shutdown: sessions that backends have given back end; and once
@@ -60,7 +59,7 @@ impl Core {
 
     /// All are looked at: who is to end that nobody holds?
     pub(super) fn begin_to_end(&mut self, words: &impl Words) {
-        self.endings.slots.begin(self.sessions.slots_used());
+        self.endings.slots.begin();
         self.end_on(words);
     }
 
@@ -80,7 +79,7 @@ impl Core {
 
     /// Has the next one ended? None: all have been looked at.
     fn end_next(&mut self, words: &impl Words) -> Option<bool> {
-        let index = self.endings.slots.next(self.sessions.slots_used())?;
+        let index = self.endings.slots.next_below(self.sessions.slots_used())?;
         let Some(id) = self.sessions.in_slot(index) else {
             return Some(false);
         };

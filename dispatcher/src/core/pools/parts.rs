@@ -1,0 +1,390 @@
+//! A pool's ready queue, as far as it is known here: a kernel socket from which its
+//! backends help themselves. Into it the head of the pool's FIFO is kept moved.
+
+use crate::core::SessionId;
+use crate::protocol::opening::Failure;
+use std::collections::VecDeque;
+
+/// Messages that it can hold at most (it holds fewer).
+const DEPTH: usize = 64;
+/// Where tenants take turns, the queue holds what the pool's backends take in so long. A session
+/// whose turn it is next waits for no more than that; with one session for each backend, the
+/// backends of a pool with short transactions would sleep three times as often.
+const WORTH_US: u64 = 1_000;
+/// How many they take is counted over this time at least.
+const COUNTED_FOR_US: u64 = 2_000;
+/// Whatever net.unix.max_dgram_qlen is.
+const MORE_THAN_IT_HOLDS: i32 = 1 << 20;
+
+#[derive(Default)]
+pub struct ReadyQueue {
+    /// What was sent into it last, oldest first.
+    sent: VecDeque<SessionId>,
+    /// How many were, those left out that were taken back.
+    all_sent: u64,
+    /// How many backends had taken when it was looked at.
+    seen_taken: u64,
+    /// It was full: an event tells when it is not.
+    is_full: bool,
+    /// Nothing can be sent for the moment, to backends of the pool either.
+    rests: bool,
+    /// Sessions sent since then.
+    counted: u64,
+    counted_since_us: u64,
+    /// Sessions that are taken in WORTH_US.
+    worth: usize,
+}
+
+impl ReadyQueue {
+    pub fn is_full(&self) -> bool {
+        self.is_full
+    }
+
+    pub fn rests(&self) -> bool {
+        self.rests
+    }
+
+    /// Sessions that the backends take in a time too short to matter to one that waits.
+    pub fn worth(&self) -> usize {
+        self.worth
+    }
+
+    /// From now on a backend may own it.
+    pub fn send(&mut self, id: SessionId, now_us: u64) {
+        let counted_for_us = now_us.saturating_sub(self.counted_since_us);
+        if counted_for_us >= COUNTED_FOR_US {
+            self.worth = (self.counted * WORTH_US / counted_for_us) as usize;
+            (self.counted, self.counted_since_us) = (0, now_us);
+        }
+        self.counted += 1;
+        if self.sent.len() == DEPTH {
+            self.sent.pop_front();
+        }
+        self.sent.push_back(id);
+        self.all_sent += 1;
+    }
+
+    /// The one that was sent last is not in it: it is full.
+    pub fn was_full(&mut self) {
+        self.sent.pop_back();
+        self.is_taken_back();
+        self.is_full = true;
+    }
+
+    pub fn rest(&mut self) {
+        self.rests = true;
+    }
+
+    /// It takes more; or there is another one the next time.
+    pub fn has_room(&mut self) {
+        self.is_full = false;
+        self.rests = false;
+    }
+
+    /// One that was in it is in the FIFO again.
+    pub fn is_taken_back(&mut self) {
+        self.all_sent = self.all_sent.saturating_sub(1);
+    }
+
+    /// How many backends have taken from it since it was looked at, as `queued` are in it.
+    pub fn take_taken(&mut self, queued: usize) -> u64 {
+        let taken = self.all_sent.saturating_sub(queued as u64);
+        let more = taken.saturating_sub(self.seen_taken);
+        self.seen_taken += more;
+        more
+    }
+
+    /// Those that were taken, as so many are in it still, as far as they are known.
+    pub fn forget_taken(&mut self, queued: usize) -> impl Iterator<Item = SessionId> + '_ {
+        let taken = self.sent.len().saturating_sub(queued);
+        self.sent.drain(..taken)
+    }
+
+    /// All that was in it is taken back.
+    pub fn is_drained(&mut self) {
+        self.sent.clear();
+    }
+
+    /// So many that were sent last, first come first: those that are still in it.
+    pub fn last(&self, count: usize) -> impl Iterator<Item = SessionId> + '_ {
+        let past = self.sent.len().saturating_sub(count);
+        self.sent.iter().skip(past).copied()
+    }
+}
+
+/// Is the ready queue's counter wrong for good? A backend is busy from before
+/// it takes a message until after it has lowered the counter, so while any is
+/// busy the two may differ, and to correct the one would put it wrong: a
+/// message that is not counted is seen by nobody. Below 0 it never is by itself, as
+/// what is sent is counted before: somebody has written there, and who is taking
+/// something meanwhile makes it wrong once more, for as long. Nor is it ever beyond what a
+/// kernel's queue may hold.
+pub fn counter_is_wrong(queue_is_empty: bool, may_be_taking: bool, queued: i32) -> bool {
+    !(0..=MORE_THAN_IT_HOLDS).contains(&queued)
+        || (!may_be_taking && queue_is_empty != (queued == 0))
+}
+
+// ----------------------------------------------------------------------------
+// How a pool's backends start: what failed, and when it is tried again.
+
+#[derive(Default)]
+pub struct Starts {
+    retry: Retry,
+    /// Beside the backend started last another one was starting.
+    together: bool,
+    /// Why the last start failed.
+    failure: Option<Failure>,
+}
+
+impl Starts {
+    /// Is it not too early to try again?
+    pub fn may_be_tried(&self, now_us: u64) -> bool {
+        self.retry.allowed(now_us)
+    }
+
+    /// After a failure one at a time, until one succeeds.
+    pub fn are_one_at_a_time(&self) -> bool {
+        self.retry.is_waiting()
+    }
+
+    /// One is started; `together` with another.
+    pub fn begin(&mut self, together: bool) {
+        self.together = together;
+    }
+
+    /// A backend has come.
+    pub fn has_come(&mut self) {
+        self.retry.succeeded();
+        self.failure = None;
+    }
+
+    /// Where but one more may come in, two that start at a time are both refused: the
+    /// server counts them before it lets them in (CountUserBackends and CountDBConnections,
+    /// InitPostgres, 15 to 18). True: that may be why, and the next one starts alone.
+    pub fn were_in_each_other_s_way(&mut self, failure: &Failure, now_us: u64) -> bool {
+        let may_be_why = self.together && failure.is_of_a_limit();
+        if may_be_why {
+            self.retry.failed(now_us);
+        }
+        may_be_why
+    }
+
+    /// To be tried again later. True if it failed otherwise before, or not at all.
+    pub fn failed(&mut self, failure: Failure, now_us: u64) -> bool {
+        self.retry.failed(now_us);
+        let is_new = self.failure.as_ref() != Some(&failure);
+        self.failure = Some(failure);
+        is_new
+    }
+
+    pub fn failure(&self) -> Option<&Failure> {
+        self.failure.as_ref()
+    }
+}
+
+/// Backing off after failed starts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Retry {
+    failures: u32,
+    not_before_us: u64,
+}
+
+impl Retry {
+    const FIRST_US: u64 = 50_000;
+    const MOST_US: u64 = 5_000_000;
+
+    /// Several that were started together fail together: that counts once.
+    fn failed(&mut self, now_us: u64) {
+        if !self.allowed(now_us) {
+            return;
+        }
+        let wait = Self::FIRST_US << self.failures.min(10);
+        self.failures += 1;
+        self.not_before_us = now_us + wait.min(Self::MOST_US);
+    }
+
+    fn succeeded(&mut self) {
+        *self = Retry::default();
+    }
+
+    fn allowed(&self, now_us: u64) -> bool {
+        now_us >= self.not_before_us
+    }
+
+    fn is_waiting(&self) -> bool {
+        self.failures > 0
+    }
+}
+
+// ----------------------------------------------------------------------------
+// How often the sessions of a pool take each other's backends, to ask for them again at once.
+//
+// A backend lingers with a session that has just been answered, as that may ask again at
+// once. A session that asks and has no backend takes a lingering one; then the other session
+// has none when it asks, and so on. Each of these is a hand-over, though no session waits,
+// which is what pools grow for. With one more backend each session would keep its own.
+
+/// So many in so long are often: some percent of what a backend does.
+const OFTEN: u32 = 50;
+const OFTEN_US: u64 = 50_000;
+/// A session that asks again so soon would have found its backend.
+const SOON_US: u64 = 1_000;
+/// That are remembered: more than are away for so short a time, where backends are few.
+const REMEMBERED: usize = 16;
+
+/// A pool's rate of steals.
+#[derive(Debug, Default)]
+pub struct StealRate {
+    /// Sessions whose backends have been taken, and when; the latest last.
+    losers: VecDeque<(SessionId, u64)>,
+    since_us: u64,
+    count: u32,
+}
+
+impl StealRate {
+    /// The backend that lingered with this session is another's now.
+    pub fn loses_backend(&mut self, id: SessionId, now_us: u64) {
+        if self.losers.len() == REMEMBERED {
+            self.losers.pop_front();
+        }
+        self.losers.push_back((id, now_us));
+    }
+
+    /// This session gets a backend: it counts if its own was taken a moment ago.
+    pub fn gets_backend(&mut self, id: SessionId, now_us: u64) {
+        let taken = self.losers.iter().position(|(loser, _)| *loser == id);
+        let taken = taken.and_then(|at| self.losers.remove(at));
+        let is_soon = taken.is_some_and(|(_, at_us)| now_us.saturating_sub(at_us) <= SOON_US);
+        if !is_soon || self.are_often() {
+            return;
+        }
+        if now_us.saturating_sub(self.since_us) > OFTEN_US {
+            (self.since_us, self.count) = (now_us, 0);
+        }
+        self.count += 1;
+        if self.are_often() {
+            self.since_us = now_us;
+        }
+    }
+
+    /// One more backend would end that.
+    pub fn are_often(&self) -> bool {
+        self.count >= OFTEN
+    }
+
+    /// It has been decided whether there is one more: steals are counted anew.
+    pub fn reset(&mut self) {
+        if self.are_often() {
+            self.count = 0;
+        }
+    }
+}
+
+#[cfg(test)]
+mod ready_queue_tests {
+    use super::*;
+
+    fn sent(queue: &mut ReadyQueue, from_us: u64, gap_us: u64) -> usize {
+        for nth in 0..100 {
+            queue.send(SessionId::default(), from_us + nth * gap_us);
+        }
+        queue.worth()
+    }
+
+    #[test]
+    fn a_queue_is_worth_a_millisecond_of_short_transactions() {
+        let mut queue = ReadyQueue::default();
+        let first = sent(&mut queue, 1_000_000, 20);
+        assert_eq!(first, 0, "not counted for long enough");
+        assert_eq!(sent(&mut queue, 1_002_000, 20), 50);
+        assert_eq!(sent(&mut queue, 1_004_000, 5_000), 0, "long ones");
+        assert_eq!(sent(&mut queue, 9_000_000, 50), 20);
+    }
+
+    #[test]
+    fn the_counter_is_left_alone_while_somebody_may_be_taking() {
+        for queued in [0, 1] {
+            assert!(!counter_is_wrong(true, true, queued));
+            assert!(!counter_is_wrong(false, true, queued));
+        }
+        assert!(!counter_is_wrong(true, false, 0));
+        assert!(!counter_is_wrong(false, false, 2));
+        assert!(counter_is_wrong(true, false, 1));
+        assert!(counter_is_wrong(true, false, -1));
+        assert!(counter_is_wrong(true, true, -1));
+        assert!(counter_is_wrong(false, true, i32::MAX));
+        assert!(counter_is_wrong(false, false, 0));
+        assert!(counter_is_wrong(false, false, -1));
+    }
+}
+
+#[cfg(test)]
+mod starts_tests {
+    use super::*;
+
+    #[test]
+    fn failed_starts_are_repeated_ever_more_slowly() {
+        let mut retry = Retry::default();
+        assert!(retry.allowed(0) && !retry.is_waiting());
+        retry.failed(1_000_000);
+        assert!(!retry.allowed(1_049_999) && retry.allowed(1_050_000));
+        // the others of the same burst, and the next try
+        for _ in 0..100 {
+            retry.failed(1_010_000);
+        }
+        assert!(retry.allowed(1_050_000));
+        retry.failed(1_050_000);
+        assert!(!retry.allowed(1_149_999) && retry.allowed(1_150_000));
+        let mut now_us = 1_150_000;
+        for _ in 0..100 {
+            retry.failed(now_us);
+            now_us += Retry::MOST_US;
+            assert!(retry.allowed(now_us) && retry.is_waiting());
+        }
+        retry.failed(now_us);
+        assert!(!retry.allowed(now_us + Retry::MOST_US - 1));
+        retry.succeeded();
+        assert!(retry.allowed(0));
+    }
+}
+
+#[cfg(test)]
+mod steals_tests {
+    use super::*;
+
+    /// Two sessions in turns, so many times, each so long after the other, and after every
+    /// second time a pause.
+    fn often(each_us: u64, pause_us: u64, times: u64) -> usize {
+        let mut steals = StealRate::default();
+        let (mut now_us, mut often) = (0, 0);
+        for nth in 0..times {
+            let id = nth % 2;
+            steals.gets_backend(id, now_us);
+            often += usize::from(steals.are_often());
+            steals.reset();
+            steals.loses_backend(1 - id, now_us);
+            now_us += each_us + id * pause_us;
+        }
+        often
+    }
+
+    #[test]
+    fn a_thousand_steals_a_second_are_often_and_fewer_are_not() {
+        assert_eq!(often(500, 0, 1_001), 20);
+        assert_eq!(often(900, 0, 1_001), 20);
+        assert_eq!(often(500, 2_000, 10_000), 0, "a third of that");
+        assert_eq!(often(1_100, 0, 10_000), 0, "each comes back later");
+    }
+
+    #[test]
+    fn a_session_that_comes_back_late_or_lost_none_does_not_count() {
+        let mut steals = StealRate::default();
+        for nth in 0..1_000 {
+            steals.loses_backend(nth, nth * 100);
+            steals.gets_backend(nth + 1, nth * 100);
+            steals.gets_backend(nth.saturating_sub(11), nth * 100);
+            assert!(!steals.are_often());
+            assert!(steals.losers.len() <= REMEMBERED);
+        }
+    }
+}

@@ -1,14 +1,14 @@
-//! The log: standard error is the server's, so lines look like the server's.
+//! The log. Standard error is the server's, so lines look like the server's.
 //!
-//! A pipe to the log collector may be slow, stopped or at a full disk: so a thread
-//! writes to it, and the loop never waits for it. Lines that do not fit in between
-//! are lost, and the next one that is written says how many. A file takes a line at
-//! once, so that whoever has had an answer finds in it what a backend of stock would
-//! have written before.
+//! A pipe to the log collector may be slow, stopped, or lead to a full disk. So a thread writes
+//! to the pipe, and the event loop never waits for it. Lines that do not fit into the buffer
+//! are lost, and the next line that is written says how many. A file takes each line at once.
+//! So a client that has received an answer finds in the file what a stock backend would have
+//! written before that answer.
 //!
-//! The thread has begun before files are given up (sys/process.rs), which each thread
-//! does for itself and for those that it starts. So it is told to, or who controls
-//! this program would use it.
+//! The thread starts before the program gives up its access to files (sys/process.rs), which
+//! each thread does for itself and for the threads that it starts. So this thread is told to do
+//! it as well; otherwise an attacker who controls the program could use it.
 
 use super::sys::process;
 use std::fmt;
@@ -58,13 +58,13 @@ where
     }
 }
 
-/// As append_with_tabs (elog.c): what comes from outside can begin no entry of
-/// its own.
+/// Does what append_with_tabs (elog.c) does: text from outside cannot begin a log entry of its
+/// own.
 fn on_one_entry(text: &str) -> String {
     text.replace('\n', "\n\t")
 }
 
-/// Year to millisecond, in UTC.
+/// The UTC time, from year to millisecond.
 fn timestamp(now: SystemTime) -> String {
     let since = now
         .duration_since(SystemTime::UNIX_EPOCH)
@@ -105,21 +105,21 @@ fn date(days: u64) -> (u64, u64, u64) {
     (year, month, rest + 1)
 }
 
-/// So many lines may wait to be written; a line is some 100 bytes.
+/// Lines that may wait to be written; a line is some 100 bytes.
 const LINES_WAITING: usize = 8_192;
 
-/// What writes the log. Dropped at the end of the program, it writes what still
-/// waits, for at most a second.
+/// The writer of the log. When it is dropped at the end of the program, it writes the lines
+/// that still wait, for at most a second.
 pub struct Log {
     _worker: Option<WorkerGuard>,
 }
 
-/// The thread that writes is to give files up.
+/// Tells the writing thread to give up its access to files.
 static GIVES_UP_FILES: AtomicBool = AtomicBool::new(false);
-/// By which it is woken.
+/// A line sent here wakes the writing thread.
 static LINES: OnceLock<NonBlocking> = OnceLock::new();
 
-/// Standard error, and what has not reached it.
+/// Standard error, and the count of lines that were lost.
 struct Stderr {
     lost: Arc<OnceLock<ErrorCounter>>,
     told: usize,
@@ -127,7 +127,7 @@ struct Stderr {
 }
 
 impl Stderr {
-    /// It cannot fail here: it has not where it was done first.
+    /// If the thread that called `give_up_files` succeeded, this succeeds as well.
     fn give_up_files(&mut self) {
         if self.has_files && GIVES_UP_FILES.load(SeqCst) {
             self.has_files = process::confine_files().is_err();
@@ -148,7 +148,7 @@ impl Write for Stderr {
         Ok(line.len())
     }
 
-    /// After each line or several, empty ones too.
+    /// Called after one or more lines, including empty ones.
     fn flush(&mut self) -> io::Result<()> {
         self.give_up_files();
         io::stderr().flush()
@@ -160,7 +160,7 @@ fn lost_lines(now: SystemTime, lost: usize) -> String {
     format!("{time} UTC [{pid}] WARNING:  pg_baton: {lost} lines of the dispatcher's log were lost, because the log took none\n")
 }
 
-/// The last line of a program that has found a fault of its own.
+/// The last line of a program that has failed by a fault of its own.
 fn panic_line(now: SystemTime, place: &str, what: &str) -> String {
     let (time, pid) = (timestamp(now), std::process::id());
     let text = on_one_entry(&format!(
@@ -169,8 +169,8 @@ fn panic_line(now: SystemTime, place: &str, what: &str) -> String {
     format!("{time} UTC [{pid}] FATAL:  pg_baton: {text}\n")
 }
 
-/// A panic is written at once, by who has it, as a line like the server's: the thread
-/// that writes others may not come to it.
+/// The thread that panics writes the panic at once, as a line like the server's: the writing
+/// thread may get no chance to do it.
 fn log_panics() {
     std::panic::set_hook(Box::new(|panic| {
         let place = panic.location().map(ToString::to_string);
@@ -183,8 +183,8 @@ fn log_panics() {
     }));
 }
 
-/// Begins to log to standard error; `BATON_LOG` filters (default: info). To be
-/// called once signals are blocked, which the thread inherits.
+/// Begins to log to standard error; `BATON_LOG` filters (default: info). Must be called after
+/// signals are blocked, since the writing thread inherits that.
 pub fn start() -> Log {
     log_panics();
     let filter = EnvFilter::try_from_env("BATON_LOG").unwrap_or_else(|_| EnvFilter::new("info"));
@@ -198,7 +198,8 @@ pub fn start() -> Log {
         .with_env_filter(filter)
         .with_ansi(false)
         .with_writer(writer)
-        // It would say of a full disk on standard error, and fail where that is the file.
+        // Otherwise it would report a full disk on standard error, and fail where standard
+        // error is a file on that disk.
         .log_internal_errors(false)
         .event_format(ServerFormat)
         .try_init();
@@ -210,7 +211,7 @@ fn stderr_is_a_file() -> bool {
     (stderr.and_then(|stderr| stderr.metadata())).is_ok_and(|data| data.is_file())
 }
 
-/// What takes lines, and who writes them to standard error.
+/// The buffer that takes lines, and the thread that writes them to standard error.
 fn by_a_thread() -> (NonBlocking, WorkerGuard) {
     let lost = Arc::<OnceLock<ErrorCounter>>::default();
     let (writer, worker) = NonBlockingBuilder::default()
@@ -227,7 +228,8 @@ fn by_a_thread() -> (NonBlocking, WorkerGuard) {
     (writer, worker)
 }
 
-/// The thread that writes does as this one has done (`process::confine_files`).
+/// Makes the writing thread give up its access to files, as the calling thread has done
+/// (`process::confine_files`).
 pub fn give_up_files() {
     GIVES_UP_FILES.store(true, SeqCst);
     if let Some(lines) = LINES.get() {

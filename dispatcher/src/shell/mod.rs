@@ -1,15 +1,13 @@
-//! The dispatcher: listens, logs clients in, holds idle sessions and their
-//! contexts, and hands each session that speaks to a backend.
+//! The dispatcher listens, logs clients in, holds idle sessions and their contexts, and hands
+//! each session that speaks to a backend.
 //!
-//! It never sees a byte of a query or a result, TLS apart. One thread runs an event loop
-//! in which nothing blocks, with others that only wait for sessions beside it if
-//! that is wanted; one more turns passwords into keys, one asks the name
-//! service, and some run relays for TLS clients: of those alone every byte goes
-//! through here.
+//! It sees no byte of a query or a result, except for TLS clients. One thread runs an event
+//! loop in which nothing blocks; if configured, other threads beside it only wait for events of
+//! sessions. One more thread turns passwords into keys, one asks the name service, and some run
+//! the relays of TLS clients: only for these does every byte pass through the dispatcher.
 //!
-//! Imports go downwards in this table, and no file has another's fields:
+//! Imports go downwards in this table, and no file accesses the fields of another:
 //!
-//! | module | what it does |
 //! |---|---|
 //! | `start`, `threads` | the start; the threads that wait for events |
 //! | `event_loop` | events go to the parts that they concern |
@@ -40,8 +38,8 @@ mod tls;
 
 pub use start::main;
 
-/// Holds the clients of a PostgreSQL server. Started by the server's pg_baton
-/// launcher, not by hand: all it needs is inherited or told by the launcher.
+/// Holds the clients of a PostgreSQL server. The server's pg_baton launcher starts it, not a
+/// person: it inherits all that it needs, or the launcher tells it.
 #[derive(clap::Parser)]
 #[command(name = "baton-dispatcher", version, about, long_about = None)]
 pub struct Arguments {}

@@ -1,26 +1,26 @@
-//! Threads that wait for events: the main thread waits for all, and others wait for sessions
-//! if pg_baton.dispatchers is more than 1. The load of the main thread decides whether the
-//! others wait.
+//! Threads that wait for events. The main thread waits for all events. If pg_baton.dispatchers
+//! is more than 1, other threads can wait for events of sessions; the load of the main thread
+//! decides whether they do.
 //!
-//! Each thread has an epoll of its own, and a session is one thread's for life, by
-//! its index: backends arm it there again (handover.c does the same sum). Whoever
-//! has something takes the [`Dispatcher`], handles a round of it, and leaves it to
-//! the next. So decisions are made one after the other, as by one thread, and what
-//! goes on side by side is the kernel's: looking through sockets, being woken,
-//! and backends' arming, which all take the epoll's lock.
+//! Each thread has an epoll of its own. A session's index determines its thread for life:
+//! backends arm the socket there again (handover.c makes the same computation). A thread that
+//! has events takes the [`Dispatcher`], handles a round with it, and leaves it to the next. So
+//! decisions are made one after the other, as in a single thread. The kernel's work runs in
+//! parallel: it looks through sockets, wakes threads, and arms sockets for backends, all under
+//! the lock of the epoll.
 //!
-//! To be woken costs more than most events. So the others wait only while the main
-//! thread alone would not do ([`Load`]); else it waits for their sessions, too: their
-//! epolls are in its own. Two may take events of one epoll at a time; each event is
-//! had by one of them.
+//! A wake-up costs more than most events. So the other threads wait only while the main thread
+//! alone is too slow ([`Load`]). Otherwise the main thread waits for their sessions, too: their
+//! epolls are in its own. Two threads may take events from one epoll at a time; each event goes
+//! to only one of them.
 //!
-//! An event that a thread has taken may wait for its turn while the session is
-//! served, ends, or becomes armed again. One thread's round knows the same: its
-//! events are of the time when they were read. A name that is past finds nothing,
-//! and one event too many is a session that a backend finds to have said nothing.
+//! While an event that a thread has taken waits for its turn, the session may be served, end,
+//! or be armed again. The same happens in the round of a single thread, whose events are as old
+//! as their reading. The id of an ended session finds nothing, and a superfluous event leads to
+//! a session in which a backend finds no input.
 //!
-//! Time is the main thread's. One that has left something for sooner than that
-//! wakes up wakes it.
+//! The main thread keeps the time. A thread that leaves work for an earlier time than the main
+//! thread's next wake-up wakes the main thread.
 
 use super::batch_scheduling::BatchScheduling;
 use super::event_loop::{Arrivals, Dispatcher, Nap};
@@ -31,22 +31,24 @@ use std::io;
 use std::os::fd::AsRawFd;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
-/// Of one epoll: those that hand a session over take some 15 microseconds each.
+/// Events taken from one epoll in a round. Each event that hands a session over takes some 15
+/// microseconds.
 const EVENTS_A_ROUND: usize = 128;
 
-/// What is behind the lock.
+/// What the lock protects.
 struct Shared {
     dispatcher: Dispatcher,
-    /// The main thread waits no longer than that; None: it does not wait.
+    /// How long the main thread waits at most, in milliseconds; None: it is not waiting.
     main_waits_ms: Option<i32>,
-    /// The other threads wait for their sessions.
+    /// Do the other threads wait for events of their sessions?
     are_all_awake: bool,
-    /// Events of sessions that these have handled since the main thread looked.
+    /// Events of sessions that the other threads have handled since the main thread last
+    /// looked.
     handled_by_others: usize,
 }
 
 impl Shared {
-    /// There is something to do for the main thread in so many milliseconds.
+    /// There is work for the main thread in this many milliseconds.
     fn main_is_needed_in(&mut self, milliseconds: i32) {
         if (self.main_waits_ms).is_some_and(|waits| waits > milliseconds) {
             self.main_waits_ms = None;
@@ -55,7 +57,8 @@ impl Shared {
     }
 }
 
-/// Whatever else is wrong, nobody goes on with what another left half done.
+/// Aborts the process if a thread panics: no other thread may continue with a state that is
+/// half changed.
 struct AbortsInPanic;
 
 impl Drop for AbortsInPanic {
@@ -67,14 +70,14 @@ impl Drop for AbortsInPanic {
 }
 
 fn lock(shared: &Mutex<Shared>) -> MutexGuard<'_, Shared> {
-    // Who panics with it ends the process.
+    // A thread that panics with the lock ends the process.
     shared.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Runs until there is nothing left to do for good (blocks). `epolls`: of sessions,
-/// one a thread; the first is that of all else.
+/// Runs until the dispatcher is finished. Blocks. `epolls`: one for each thread's sessions; the
+/// first is also the epoll of everything else.
 pub fn run(dispatcher: Dispatcher, epolls: &[Arc<Epoll>]) -> io::Result<()> {
-    // Whoever has transactions take another way each time has threads do so, too.
+    // The test mode in which every transaction changes its way also uses all threads.
     let is_tested = dispatcher.is_tested();
     let shared = Arc::new(Mutex::new(Shared {
         dispatcher,
@@ -108,11 +111,11 @@ fn take(nap: Option<Nap>, arrivals: &mut Arrivals) {
 /// The other threads' epolls, as the main thread sees them.
 struct Others {
     epolls: Vec<Arc<Epoll>>,
-    /// There are more events than were taken, which is not told again.
+    /// The epoll has more events than were taken; the kernel does not report these again.
     have_more: Vec<bool>,
     awake: Arc<Condvar>,
     load: Load,
-    /// They are awake for good.
+    /// The other threads are awake all the time.
     is_tested: bool,
 }
 
@@ -120,8 +123,8 @@ impl Others {
     fn new(epolls: &[Arc<Epoll>], awake: Arc<Condvar>, is_tested: bool) -> io::Result<Others> {
         let others = &epolls[1..];
         for (number, epoll) in others.iter().enumerate() {
-            // Told of news alone: taking events until there are none costs a call, to
-            // be told again of what has been taken would cost a look in each wait.
+            // Edge-triggered: one more call finds out that no event is left, while
+            // level-triggering would make the kernel look again in each wait.
             let events = if is_tested {
                 0
             } else {
@@ -139,8 +142,8 @@ impl Others {
         })
     }
 
-    /// `events` begins with `count` of the main thread's epoll; what the others have is
-    /// put behind them, as far as there is room. How many there are then.
+    /// `events` begins with `count` events of the main thread's epoll. Appends those of the
+    /// other epolls, as far as there is room. Returns the number of all events.
     fn take(&mut self, events: &mut [Event], mut count: usize) -> io::Result<usize> {
         for event in &events[..count] {
             if let Some((Source::Sessions, number)) = source_of(event.u64) {
@@ -162,7 +165,8 @@ impl Others {
         self.have_more.contains(&true)
     }
 
-    /// The main thread has handled so many events: are the others to be awake?
+    /// The main thread has handled `count` events. Decides whether the other threads are to be
+    /// awake.
     fn look(&mut self, own: &mut Shared, main: &Epoll, count: usize) -> io::Result<()> {
         if self.epolls.is_empty() || self.is_tested {
             return Ok(());
@@ -173,11 +177,11 @@ impl Others {
         if wanted == own.are_all_awake {
             return Ok(());
         }
-        // Those of them that wait have one more round before they rest.
+        // Other threads that are waiting have one more round before they rest.
         own.are_all_awake = wanted;
         let events = if wanted { 0 } else { epoll::IN | epoll::EDGES };
         for (number, epoll) in self.epolls.iter().enumerate() {
-            // What is there already makes an event (epoll(7)).
+            // Events that are pending already make an event (epoll(7)).
             main.modify(
                 epoll.as_raw_fd(),
                 events,
@@ -189,7 +193,7 @@ impl Others {
     }
 }
 
-/// The main thread's loop.
+/// The loop of the main thread.
 fn wait_for_all(shared: &Mutex<Shared>, epoll: &Epoll, others: &mut Others) -> io::Result<()> {
     let mut events = [epoll::no_event(); 2 * EVENTS_A_ROUND];
     let mut arrivals = Arrivals::default();
@@ -221,7 +225,7 @@ fn wait_for_all(shared: &Mutex<Shared>, epoll: &Epoll, others: &mut Others) -> i
     Ok(())
 }
 
-/// The other threads': until the process ends.
+/// The loop of every other thread, until the process ends.
 fn wait_for_sessions(shared: &Mutex<Shared>, epoll: &Epoll, awake: &Condvar) -> io::Result<()> {
     let mut events = [epoll::no_event(); EVENTS_A_ROUND];
     let mut arrivals = Arrivals::default();
@@ -258,32 +262,32 @@ fn wait_for_sessions(shared: &Mutex<Shared>, epoll: &Epoll, awake: &Condvar) -> 
 
 // ---- Load -----------------------------------------------------------------
 //
-// When one thread does not do any more.
+// Decides when one thread is not enough.
 //
-// By its share of a core, not by how much there is to do: where others have the
-// cores, more threads would only wait for them, too.
+// The measure is the thread's share of a core, not the number of events: where other processes
+// use the cores, more threads would only wait for a core, too.
 
-/// Between two looks.
+/// Time between two looks.
 const LOOK_US: u64 = 100_000;
-/// Of a core, in percent: beyond that the others help.
+/// The share of a core, in percent, above which the others help.
 const MUCH: u64 = 70;
-/// They do so until there has been less than half of the work for so many looks.
+/// The others help until there has been less than half of the work for this many looks.
 const QUIET_LOOKS: u32 = 10;
 
-/// What the main thread knows of its work.
+/// What the main thread knows of its load.
 #[derive(Default)]
 pub struct Load {
     events: usize,
     looked_us: u64,
     cpu_us: u64,
-    /// Events a look when help was called for; 0: there is none.
+    /// Events in a look at the time when help was needed; 0: no help is needed.
     much: usize,
     quiet: u32,
 }
 
 impl Load {
-    /// So many events have been handled. Are more threads wanted than one?
-    /// `thread_cpu_us` tells what this one has used, and is asked now and then.
+    /// Counts `events` handled events. Are more threads wanted than one? `thread_cpu_us`
+    /// returns the processor time of this thread, and is called only once in LOOK_US.
     pub fn are_more_wanted(
         &mut self,
         events: usize,
@@ -297,7 +301,7 @@ impl Load {
         }
         let cpu_us = thread_cpu_us();
         let used_us = cpu_us - self.cpu_us;
-        // As many as there would have been by the next look.
+        // The events, converted to a span of LOOK_US.
         let events = (self.events as u64 * LOOK_US / passed_us) as usize;
         (self.events, self.looked_us, self.cpu_us) = (0, now_us, cpu_us);
         if used_us * 100 > passed_us * MUCH {
@@ -319,7 +323,7 @@ impl Load {
 mod tests {
     use super::*;
 
-    /// So many looks, each with that many events and so much of a core.
+    /// `count` looks, each with this many events and this share of a core.
     fn looks(load: &mut Load, from: u64, count: u64, events: usize, percent: u64) -> Vec<bool> {
         let mut look = |number: u64| {
             let cpu_us = load.cpu_us + LOOK_US * percent / 100;
@@ -338,7 +342,7 @@ mod tests {
     fn the_others_help_until_there_is_half_as_much_to_do() {
         let mut load = Load::default();
         assert!(looks(&mut load, 0, 1, 10_000, 90) == [true]);
-        // It does less itself, now that it has help.
+        // The main thread does less itself, as the others help.
         assert!(!looks(&mut load, 1, 100, 12_000, 30).contains(&false));
         assert!(!looks(&mut load, 101, 9, 4000, 10).contains(&false));
         assert!(

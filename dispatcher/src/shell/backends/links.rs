@@ -1,9 +1,9 @@
-//! How backends are reached: the control connection of each attached backend, by which it
-//! is given work, woken, and told to go, with what it has said of its session and not yet
-//! finished; and the ready queue of each pool.
+//! How backends are reached: the control connection of each attached backend, which gives it
+//! work, wakes it, and tells it to go; what each backend has said of its session and not
+//! completed; and the ready queue of each pool.
 //!
-//! Nothing is decided here. A link whose socket takes no more is noted as failed,
-//! and whoever has the connections closes it (`take_failed`).
+//! This file decides nothing. If a link's socket takes no more messages, the link is noted as
+//! failed, and the owner of the connections closes it (`take_failed`).
 
 use crate::core::{index_of, Event, SessionId, Word};
 use crate::shell::events::{token, Source};
@@ -22,34 +22,34 @@ use tracing::debug;
 struct Link {
     /// The number of its control connection.
     connection: u32,
-    /// None: that has ended, and the slot is not free yet.
+    /// None: the connection has ended, and the slot is not free yet.
     socket: Option<Arc<OwnedFd>>,
-    /// As the kernel named it. Not the word in shared memory, which any process of
-    /// the server could have written. 0: none any more.
+    /// The process ID that the kernel has reported, not the word in shared memory, which any
+    /// process of the server could have written. 0: there is none any more.
     process: u32,
-    /// Of that process: what is signalled. None: none any more.
+    /// The pidfd of that process, for signals. None: there is none any more.
     pidfd: Option<OwnedFd>,
     staged: Staged,
 }
 
-/// What came of a claim.
+/// The result of a claim.
 #[derive(Debug)]
 pub enum Claim {
-    /// The backend has it; or is dead, which is sorted out when it is buried.
+    /// The backend has the session; or the backend is dead, which is handled when it is reaped.
     Made,
-    /// Its word has changed meanwhile.
+    /// The backend's state word has changed meanwhile.
     Lost,
-    /// The kernel sends no descriptors now; the backend is free again.
+    /// The kernel does not send descriptors now. The backend is free again.
     NotSent(io::Error),
 }
 
-/// All of them.
+/// The links of all backends, by slot.
 pub struct Links {
     control: Control,
     links: Vec<Option<Link>>,
     /// Numbers of connections that are to be closed.
     failed: Vec<u32>,
-    /// Sessions given to a backend of their own accord since the start.
+    /// Sessions assigned directly to a backend since the start, not through a queue.
     assigned: u64,
 }
 
@@ -85,12 +85,13 @@ impl Links {
         });
     }
 
-    /// Something is, or was, attached in this slot since it was free.
+    /// Has a backend attached in this slot since the slot was last free?
     pub fn is_attached(&self, slot: u32) -> bool {
         self.links[slot as usize].is_some()
     }
 
-    /// Its connection has ended. What it had staged is to be discarded.
+    /// The backend's connection has ended. The caller discards the staged changes that are
+    /// returned.
     pub fn lost(&mut self, slot: u32) -> Staged {
         let Some(link) = self.links[slot as usize].as_mut() else {
             return Staged::default();
@@ -101,7 +102,7 @@ impl Links {
         std::mem::take(&mut link.staged)
     }
 
-    /// Its slot is free.
+    /// The slot is free.
     pub fn forget(&mut self, slot: u32) {
         self.links[slot as usize] = None;
     }
@@ -118,7 +119,7 @@ impl Links {
         self.links.get(slot as usize)?.as_ref()
     }
 
-    /// The number of its control connection.
+    /// The number of the backend's control connection.
     pub fn connection_of(&self, slot: u32) -> Option<u32> {
         self.link(slot).map(|link| link.connection)
     }
@@ -128,7 +129,7 @@ impl Links {
         Some(socket.as_raw_fd())
     }
 
-    /// 0: none.
+    /// The backend's process ID; 0: there is none.
     pub fn process_of(&self, slot: u32) -> u32 {
         self.link(slot).map_or(0, |link| link.process)
     }
@@ -137,7 +138,7 @@ impl Links {
         self.link(slot)?.pidfd.as_ref()
     }
 
-    /// Has its process end.
+    /// Ends the backend's process.
     pub fn end(&self, slot: u32) {
         let ended = self.pidfd(slot).map(process::end);
         if let Some(Err(error)) = ended {
@@ -153,7 +154,7 @@ impl Links {
             .unwrap_or_default()
     }
 
-    /// It comes back if there is nobody any more whose it is.
+    /// Stores the staged changes. Returns them if the slot has no backend any more.
     pub fn put_staged(&mut self, slot: u32, staged: Staged) -> Result<(), Staged> {
         match self.links.get_mut(slot as usize).and_then(Option::as_mut) {
             Some(link) => {
@@ -184,13 +185,13 @@ impl Links {
             Ok(()) => Claim::Made,
             Err(error) if socket::is_passing(&error) => {
                 handshake::unclaim(state, seen);
-                // It may have seen that it was claimed, and waits for what it gets.
+                // The backend may have seen the claim, and would wait for a session.
                 self.send(slot, &wire::bare(MSG_POKE, 0));
                 Claim::NotSent(error)
             }
             Err(error) => {
                 debug!("could not assign a session to backend {slot}: {error}");
-                // One that has ended is heard to its end.
+                // If the connection has ended, its remaining messages are still read.
                 if !socket::has_hung_up(fd) {
                     self.fail(slot);
                 }
@@ -199,14 +200,14 @@ impl Links {
         }
     }
 
-    /// It takes no more messages: it is dead or as good as that.
+    /// The backend takes no more messages: it is dead, or cannot be used.
     fn fail(&mut self, slot: u32) {
         if let Some(connection) = self.link(slot).map(|link| link.connection) {
             self.failed.push(connection);
         }
     }
 
-    /// Sends a small frame; false if it took none.
+    /// Sends a small frame; false if the socket did not take it.
     pub fn send(&self, slot: u32, frame: &[u8]) -> bool {
         let Some(fd) = self.fd(slot) else {
             return false;
@@ -220,7 +221,7 @@ impl Links {
         }
     }
 
-    /// One that has been poked is not poked again before it has read that.
+    /// A backend that has been poked is not poked again before it has read the poke.
     pub fn poke(&self, slot: u32) {
         let poked = &self.control.backends[slot as usize].poked;
         if handshake::poke(poked) && !self.send(slot, &wire::bare(MSG_POKE, 0)) {
@@ -228,8 +229,8 @@ impl Links {
         }
     }
 
-    /// One that sleeps does not see what others have written into its state's word,
-    /// and would sleep on: it looks, and puts it right (idle.c).
+    /// A sleeping backend does not see that another process has overwritten its state word, and
+    /// would go on sleeping. The poke makes it look and repair the word (idle.c).
     pub fn poke_damaged(&self) {
         for (slot, link) in (0..).zip(&self.links) {
             let state = self.control.backends[slot as usize].state.load(SeqCst);
@@ -243,11 +244,11 @@ impl Links {
     pub fn retire(&self, slot: u32) {
         let retire = &self.control.backends[slot as usize].retire;
         retire.store(RETIRE_NOW, SeqCst);
-        // One that never sleeps, as others are always in its queue, sees the word.
+        // A backend that never sleeps, because its queue is never empty, sees the word.
         self.send(slot, &wire::bare(MSG_RETIRE, 0));
     }
 
-    /// `id` 0: whichever session it has.
+    /// `id` 0: any session that the backend has.
     pub fn recall(&self, slot: u32, id: SessionId) {
         let held = match id {
             0 => self.control.backends[slot as usize].session.load(SeqCst),
@@ -272,7 +273,7 @@ impl Links {
         let retire = slots.iter().map(|slot| &backends[*slot as usize].retire);
         handshake::offer(retire, &self.control.header.room_ticket, ticket);
         for slot in slots {
-            // One that goes to sleep only now is looked at in the next tick.
+            // A backend that goes to sleep just now is found in the next tick.
             let state = backends[*slot as usize].state.load(SeqCst);
             if state == BACKEND_IDLE || state == BACKEND_LINGER {
                 self.send(*slot, &wire::bare(MSG_RETIRE, 0));
@@ -302,8 +303,9 @@ impl Links {
 
     // ---- cancel ------------------------------------------------------------
 
-    /// Whoever has the session next is to cancel. Taken meanwhile, and the mark
-    /// perhaps too late: it must not hit the next transaction instead.
+    /// Asks the session's next owner to cancel. If a backend has taken the session meanwhile,
+    /// the mark may come too late and must not hit the next transaction; the backend is told
+    /// directly.
     pub fn mark_cancel(&self, id: SessionId) {
         let slot = &self.control.sessions[index_of(id) as usize];
         if handshake::mark_cancel(&slot.flags, &slot.owner) {
@@ -311,9 +313,9 @@ impl Links {
         }
     }
 
-    /// Tells the backend that has the session; which one may change meanwhile,
-    /// but then the session is not running what was to be cancelled.
-    /// That one shall end stands in its identity already.
+    /// Tells the backend that has the session. That may change meanwhile, but then the session
+    /// is not running what was to be cancelled. A request to terminate already stands in the
+    /// session's identity.
     pub fn hurry(&self, id: SessionId, cancel: bool) {
         let slot = &self.control.sessions[index_of(id) as usize];
         let Some(holder) = slot.owner.load(SeqCst).checked_sub(1) else {
@@ -336,26 +338,26 @@ impl Links {
 
 // ---- Ready queues ---------------------------------------------------------
 //
-// The pools' ready queues: kernel sockets from which backends help themselves.
-// A pool has one while it has backends, so that pools as many as sessions take
-// no descriptors.
+// The pools' ready queues: kernel sockets from which backends take sessions themselves. A pool
+// has a queue only while it has backends. So descriptors are not used up by pools, of which
+// there may be as many as sessions.
 
 /// Both ends of a pool's queue.
 struct Queue {
     write: OwnedFd,
     read: OwnedFd,
-    /// One of the backends has shut it, and it is of no more use to any of them.
+    /// A backend has shut the queue, so no backend can use it any more.
     is_shut: bool,
 }
 
-/// All of them, by pool slot.
+/// All queues, by pool slot.
 pub struct Queues {
     control: Control,
     epoll: Arc<Epoll>,
     queues: Vec<Option<Queue>>,
-    /// Pools to whose backends the kernel sends no descriptors for the moment.
+    /// Pools to whose backends the kernel sends no descriptors at the moment.
     unsendable: Vec<u32>,
-    /// Sessions that went in since the start.
+    /// Sessions put into a queue since the start.
     queued: u64,
 }
 
@@ -374,13 +376,13 @@ impl Queues {
         self.queued
     }
 
-    /// A pool is about to have a backend.
+    /// Opens the pool's queue, as the pool is about to have a backend.
     pub fn open(&mut self, number: u32) -> io::Result<()> {
         if self.queues[number as usize].is_some() {
             return Ok(());
         }
         let (write, read) = socket::short_queue()?;
-        // Not armed: only a full queue is waited for.
+        // Not armed: the dispatcher waits only when the queue is full.
         let data = token(Source::Queue, number);
         self.epoll.add(write.as_raw_fd(), epoll::ONESHOT, data)?;
         self.queues[number as usize] = Some(Queue {
@@ -391,7 +393,7 @@ impl Queues {
         Ok(())
     }
 
-    /// It has no backend any more; what was in the queue has been taken back.
+    /// Closes the queue of a pool without backends. Its sessions have been taken back before.
     pub fn close(&mut self, number: u32) {
         if let Some(queue) = self.queues[number as usize].take() {
             let _ = self.epoll.delete(queue.write.as_raw_fd());
@@ -403,12 +405,12 @@ impl Queues {
         self.queues.get(number as usize)?.as_ref()
     }
 
-    /// What is written to.
+    /// The end to which the dispatcher writes.
     pub fn entry(&self, number: u32) -> RawFd {
         self.get(number).map_or(-1, |queue| queue.write.as_raw_fd())
     }
 
-    /// What a backend gets.
+    /// The end that each backend receives.
     pub fn end(&self, number: u32) -> RawFd {
         self.get(number).map_or(-1, |queue| queue.read.as_raw_fd())
     }
@@ -417,7 +419,8 @@ impl Queues {
         socket::unread(self.end(number)) == 0
     }
 
-    /// From the send on a backend may own the session. What came of it.
+    /// Puts a session into the queue. From the send on, a backend may own the session. Returns
+    /// the result.
     pub fn put(&mut self, pool: u32, id: SessionId, client: RawFd) -> Event {
         let full = Event::QueueFull { pool, id };
         let queue = self.queues.get_mut(pool as usize).and_then(Option::as_mut);
@@ -434,7 +437,7 @@ impl Queues {
                 return self.not_sent(pool, id, true, &error);
             }
             if socket::is_shut(&error) {
-                // It would be ready at once, and never have room.
+                // The socket would be writable at once, and never have room.
                 queue.is_shut = true;
                 return full;
             }
@@ -443,18 +446,19 @@ impl Queues {
             return full;
         }
         self.queued += 1;
-        // The core looks for backends to poke now.
+        // The core now looks for backends to poke.
         handshake::announced(queued);
         Event::Queued
     }
 
-    /// Then its backends have to go; the next ones get another.
+    /// Has a backend shut the queue? Then the pool's backends must go; the next ones get
+    /// another queue.
     pub fn is_shut(&self, number: u32) -> bool {
         self.get(number).is_some_and(|queue| queue.is_shut)
     }
 
-    /// The kernel bounds how many descriptors of a user are under way at a time
-    /// (too_many_unix_fds, net/core/scm.c): that is nobody's fault, and passes.
+    /// The kernel limits the descriptors of a user that are in transit at a time
+    /// (too_many_unix_fds, net/core/scm.c). That is no fault of the backend, and passes.
     pub fn not_sent(
         &mut self,
         pool: u32,
@@ -473,12 +477,12 @@ impl Queues {
         !self.unsendable.is_empty()
     }
 
-    /// Pools to be tried again.
+    /// Pools for which sending is to be tried again.
     pub fn take_unsendable(&mut self) -> Vec<u32> {
         std::mem::take(&mut self.unsendable)
     }
 
-    /// One that is in a pool's queue, out of it.
+    /// Takes one session out of the pool's queue.
     pub fn take_back(&self, number: u32) -> Option<SessionId> {
         let queue = self.get(number)?;
         let queued = &self.control.pools[number as usize].queued;
@@ -501,7 +505,7 @@ impl Queues {
         self.get(number).is_some()
     }
 
-    /// Nobody takes from the queue any more, and it is empty.
+    /// Resets the counter of a queue that is empty and from which no backend takes any more.
     pub fn reset_counter(&self, number: u32) {
         let queued = self.control.pools[number as usize].queued.swap(0, SeqCst);
         if queued != 0 {

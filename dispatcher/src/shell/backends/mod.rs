@@ -1,5 +1,5 @@
-//! What the pools' backends have in this process, each kind of thing in a table of
-//! its own; and how they are reached.
+//! What the dispatcher keeps of the pools' backends, each kind of thing in a table of its own;
+//! and the ways to reach them.
 //!
 //! | module | what it keeps |
 //! |---|---|

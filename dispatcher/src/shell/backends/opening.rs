@@ -1,12 +1,10 @@
-//! Connections by which backends are opened, and the addresses at which the server is
-//! reached.
+//! Connections by which backends are opened, and the addresses at which the server is reached.
 //!
-//! The dispatcher connects to the server as any client would, and is done with
-//! that connection once the server says ReadyForQuery: by then the backend
-//! connects to the control socket by itself and shows the token of its slot
-//! (scheduler/attach.rs). From there on the control connection is the backend: its
-//! end is the backend's. The server lets it in by the token, whatever pg_hba.conf says
-//! (the extension's attach.c).
+//! The dispatcher connects to the server as any client would, and drops that connection when
+//! the server says ReadyForQuery. By then the backend has connected to the control socket by
+//! itself and has shown the token of its slot (scheduler/attach.rs). From there on the control
+//! connection represents the backend: it ends when the backend ends. The token lets the backend
+//! in, whatever pg_hba.conf says (the extension's attach.c).
 
 use crate::core::{PoolKey, StartsAs};
 use crate::protocol::messages::MOST_STARTUP_BYTES;
@@ -21,15 +19,15 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// The protocol option that makes the server's backend call the extension
-/// before it authenticates; its value does not matter.
+/// The protocol option that makes the server's backend call the extension before it
+/// authenticates. Its value does not matter.
 const PROTOCOL_OPTION: (&[u8], &[u8]) = (b"_pq_.pg_baton", b"");
 
 /// The connection by which a backend is opened.
 struct Opening {
     socket: OwnedFd,
     start: BackendStart,
-    /// Not sent yet; the startup packet while it connects.
+    /// Bytes that have not been sent; the startup packet while it connects.
     unsent: Vec<u8>,
 }
 
@@ -37,16 +35,17 @@ struct Opening {
 pub struct NewBackend<'a> {
     pub slot: u32,
     pub key: &'a PoolKey,
-    /// As whom it starts, if that role may log in; its backends serve any of its database.
+    /// The role as which it starts, if that role may log in. The backend then serves any role
+    /// of its database.
     pub role: &'a StartsAs,
-    /// Shown by who attaches in that slot.
+    /// The token that the backend shows when it attaches in its slot.
     pub secret: u64,
-    /// The server makes a role's name of the client's and the database's.
+    /// The server combines the client's user and database into the role name.
     pub db_user_namespace: bool,
 }
 
 impl NewBackend<'_> {
-    /// The startup packet, and what reads the answers.
+    /// The startup packet, and the reader of the answers.
     fn start(self) -> Result<(BackendStart, Vec<u8>), Failure> {
         let (slot, secret, key) = (self.slot, self.secret, self.key);
         let StartsAs { user, role_oid } = self.role;
@@ -59,7 +58,7 @@ impl NewBackend<'_> {
             options.push(b'=');
             escape_option(&mut options, value);
         }
-        // What ends so is a role's own name, whatever the database.
+        // A name with this ending is the role's own name, whatever the database.
         let global: &[u8] = if self.db_user_namespace { b"@" } else { b"" };
         let user = [user, global].concat();
         let parameters = [(b"options".as_slice(), options.as_slice()), PROTOCOL_OPTION];
@@ -75,7 +74,7 @@ impl NewBackend<'_> {
     }
 }
 
-/// All of them, by backend slot.
+/// The connections of all opening backends, by slot.
 pub struct Openings {
     epoll: Arc<Epoll>,
     openings: Vec<Option<Opening>>,
@@ -96,8 +95,8 @@ impl Openings {
         self.begun
     }
 
-    /// Begins to open a backend by this connection to the server; `ready` is called
-    /// when nothing but the server can be in its way.
+    /// Begins to open a backend over this connection to the server. `ready` is called when only
+    /// the server can still prevent it.
     pub fn begin(
         &mut self,
         new: NewBackend<'_>,
@@ -119,15 +118,15 @@ impl Openings {
             .map_err(|error| Failure::Protocol(format!("could not wait for the server: {error}")))
     }
 
-    /// Something is to be read or written on an opening backend's connection. What
-    /// follows when it is ready happens on the control socket.
+    /// The connection of an opening backend is readable or writable. What follows after
+    /// ReadyForQuery happens on the control socket.
     pub fn event(&mut self, slot: u32) -> Result<(), Failure> {
         let opening = self.openings.get_mut(slot as usize);
         let Some(opening) = opening.and_then(Option::as_mut) else {
             return Ok(());
         };
         let fd = opening.socket.as_raw_fd();
-        // What the server has said before it closed the connection comes first.
+        // Messages that the server sent before it closed the connection are read first.
         let mut lost = None;
         if !opening.unsent.is_empty() {
             match socket::send(fd, &opening.unsent) {
@@ -151,8 +150,8 @@ impl Openings {
                 _ => Ok(()),
             },
             Err(error) if error.kind() == io::ErrorKind::WouldBlock && lost.is_none() => Ok(()),
-            // The backend closes it when it has attached; the connection is then no longer
-            // here. Else it has died.
+            // An attached backend closes this connection, which has been removed here by then.
+            // So this backend has died.
             heard => Err(Failure::Protocol(lost.unwrap_or_else(|| match heard {
                 Err(error) => error.to_string(),
                 Ok(_) => "the server closed the connection while a backend was starting".into(),
@@ -169,7 +168,7 @@ impl Openings {
     }
 }
 
-/// As pg_split_opts (postinit.c) undoes it.
+/// Escapes blanks and backslashes; pg_split_opts (postinit.c) reverses that.
 fn escape_option(out: &mut Vec<u8>, text: &[u8]) {
     for byte in text {
         if byte.is_ascii_whitespace() || *byte == b'\\' || *byte == 0x0b {
@@ -181,10 +180,10 @@ fn escape_option(out: &mut Vec<u8>, text: &[u8]) {
 
 // ---- The way to the server ------------------------------------------------
 //
-// The way to the server: connections that any client could make.
+// Connections to the server, such as any client could make.
 
-/// The names of a list as in postgresql.conf: one in quotes may have commas and
-/// blanks, and "" for a quote (SplitDirectoriesString, varlena.c).
+/// The names of a list as in postgresql.conf: a name in quotes may contain commas and blanks,
+/// and "" stands for a quote (SplitDirectoriesString, varlena.c).
 pub fn directories(list: &str) -> Vec<String> {
     let mut names = vec![String::new()];
     let mut letters = list.chars().peekable();
@@ -197,7 +196,7 @@ pub fn directories(list: &str) -> Vec<String> {
             }
             '"' => quoted = !quoted,
             ',' if !quoted => names.push(String::new()),
-            // Around a name; those within stay.
+            // Blanks around a name are dropped; those inside stay.
             ' ' | '\t' | '\n' | '\r' if !quoted && name.is_empty() => {}
             _ => name.push(letter),
         }
@@ -213,9 +212,9 @@ pub fn socket_path(directory: impl AsRef<Path>, port: u16) -> PathBuf {
     directory.as_ref().join(format!(".s.PGSQL.{port}"))
 }
 
-/// A connection. A server that has too many
-/// who wait to be accepted (EAGAIN) is there: it is tried again later, and not by
-/// TCP, where other lines of pg_hba.conf count.
+/// Connects to the server. A server whose accept queue is full (EAGAIN) does exist, so the
+/// dispatcher tries it again later. It does not turn to TCP, where other lines of pg_hba.conf
+/// apply.
 pub fn connect(parameters: &Parameters) -> io::Result<OwnedFd> {
     let port = parameters.server_port;
     let mut last = None;

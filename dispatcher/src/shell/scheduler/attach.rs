@@ -43,6 +43,8 @@ pub enum Refusal {
 }
 
 impl Scheduler {
+    // ---- opening -----------------------------------------------------------
+
     /// Begins to open a backend for a pool.
     pub(super) fn open_backend(&mut self, slot: u32, pool: u32) {
         if let Err(failure) = self.try_to_open(slot, pool) {
@@ -103,6 +105,8 @@ impl Scheduler {
         self.carry_out();
     }
 
+    // ---- attaching ---------------------------------------------------------
+
     /// A process of the server says that it is the backend that was opened in a slot.
     /// `is_process`: its process ID is the one that it names.
     pub fn hello_backend(
@@ -159,6 +163,8 @@ impl Scheduler {
         self.tell(Event::Attached(slot));
         Ok(())
     }
+
+    // ---- the end -----------------------------------------------------------
 
     /// Ends the process of a backend that has sent a message that is not allowed. Returns its
     /// process ID (0: there is none).
@@ -468,6 +474,8 @@ impl Scheduler {
         };
         self.tell(event);
     }
+
+    // ---- by and by ---------------------------------------------------------
 
     pub(super) fn takes_long(&mut self, slot: u32, id: SessionId, then: Then) {
         self.pending.insert(slot, Pending { id, then });

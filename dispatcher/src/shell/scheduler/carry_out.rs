@@ -181,6 +181,8 @@ impl Scheduler {
         }
     }
 
+    // ---- pools and backends ------------------------------------------------
+
     /// Finds or creates the tenant of a key; None if there can be no more tenants.
     pub(super) fn tenant_for(&mut self, key: TenantKey) -> Option<u32> {
         let found = self.core.find_tenant(&key);
@@ -275,6 +277,8 @@ impl Scheduler {
             );
         }
     }
+
+    // ---- sessions ----------------------------------------------------------
 
     /// Arms the session's socket in its epoll, to wait for the client.
     fn arm(&mut self, id: SessionId) {

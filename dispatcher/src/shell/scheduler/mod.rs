@@ -165,6 +165,8 @@ impl Scheduler {
         })
     }
 
+    // ---- events ------------------------------------------------------------
+
     /// Sets the time of the round that begins.
     pub fn set_clock(&mut self, now: Now) {
         self.now = now;
@@ -248,6 +250,8 @@ impl Scheduler {
     pub fn close_all(&mut self) {
         self.sockets.close_all();
     }
+
+    // ---- questions ---------------------------------------------------------
 
     pub fn has_session(&self, id: SessionId) -> bool {
         self.core.sessions().get(id).is_some()
@@ -457,6 +461,8 @@ impl Scheduler {
         self.core.set_limits(limits);
     }
 
+    // ---- the launcher ------------------------------------------------------
+
     /// The questions for the launcher since the last call.
     pub fn take_asks(&mut self) -> Vec<AskLimits> {
         std::mem::take(&mut self.asks)
@@ -473,7 +479,9 @@ impl Scheduler {
         self.carry_out();
     }
 
-    /// Takes or confirms a hold on a database (holds.rs). `take_found` returns the sessions
+    // ---- holds on databases ------------------------------------------------
+
+    /// Takes or confirms a hold on a database (database_lock.rs). `take_found` returns the sessions
     /// that are in it.
     pub fn hold(&mut self, number: u32, database: u32, forced: bool, own: SessionId) {
         (self.core).hold(number, database, forced, own, &self.control);

@@ -1,13 +1,12 @@
 //! What new sessions are told and begin with, kept by kind; and the identity by which the
 //! server's processes know a session.
 //!
-//! What a new session is told (ParameterStatus, BackendKeyData, ReadyForQuery)
-//! and what its context begins with follow from its user, database, startup
-//! options, and the settings at that time. The first session of a kind is
-//! greeted by a backend, which applies its options; what it then reports and
-//! stores is kept, and the next of that kind is greeted from here without any
-//! backend (scheduler/new_session.rs). application_name is left out of what makes
-//! a kind, since each client has its own: its value is put into the kept greeting.
+//! What a new session is told (ParameterStatus, BackendKeyData, ReadyForQuery), and what its
+//! context begins with, follow from its user, its database, its startup options, and the
+//! settings at that time. A backend greets the first session of a kind and applies its options.
+//! The dispatcher keeps what that backend reports and stores, and greets the next session of
+//! the kind without a backend (scheduler/new_session.rs). application_name is not part of a
+//! kind, since each client has its own: its value is put into the kept greeting.
 //!
 //! Free of I/O.
 
@@ -28,11 +27,11 @@ use std::sync::Arc;
 pub type Setting = (Vec<u8>, Vec<u8>);
 
 pub const APPLICATION_NAME: &[u8] = b"application_name";
-/// Greetings kept, one a kind of session; when there are more, it begins anew.
+/// Greetings kept, one for each kind of session; when there are more, all are dropped.
 const MOST_GREETINGS: usize = 1000;
-/// Room for an application_name, with what stands around it.
+/// Room for an application_name, with its message around it.
 const USUAL_NAME_BYTES: usize = 96;
-/// After a reload backends may be late to see it: nothing is learnt so long.
+/// After a reload some backends are late to see it: for this long no greeting is learnt.
 const RELOAD_GRACE_US: u64 = 2_000_000;
 
 /// What makes a kind of session.
@@ -42,55 +41,61 @@ pub struct Kind {
     pub options: Vec<Setting>,
     pub has_application_name: bool,
     pub is_local: bool,
-    /// Its socket has no TCP settings then.
+    /// The client's connection goes through the TLS relay, so the session's socket has no TCP
+    /// settings.
     pub is_relayed: bool,
-    /// Of its user and database: which changes make a greeting old.
+    /// Says which changes of its user and database make a greeting obsolete.
     pub marks: LoginMarks,
 }
 
 impl Kind {
-    /// May what one of this kind begins with be given to the next, with this
-    /// application_name, cleaned?
+    /// May what a session with this application_name (cleaned) begins with be given to the next
+    /// of its kind?
     pub fn is_ordinary(application_name: Option<&[u8]>) -> bool {
         application_name.is_none_or(|name| name.len() < NAME_BYTES)
     }
 }
 
-/// NAMEDATALEN: a longer application_name is cut, and its client told so.
+/// NAMEDATALEN: a longer application_name is truncated, and its client gets a notice.
 const NAME_BYTES: usize = 64;
 
 /// What a session of a kind begins with.
 pub struct Greeting {
-    /// Kind, key and value of its items.
+    /// Kind, key and value of each item.
     pub items: Vec<(u16, Vec<u8>, Vec<u8>)>,
-    /// What was set then, for its role and database: it is good while that stays.
+    /// The settings of its role and database at that time. The greeting is valid while these
+    /// stay.
     pub settings_marks: SettingsMarks,
-    /// Of that, what only a starting backend takes.
+    /// The part of those settings that only a starting backend takes.
     pub start_settings: u64,
     pub told: Told,
     pub idle_session_timeout_ms: u32,
-    /// Of its socket: as it was, and as the parameters want it.
+    /// The keepalives of the first session's socket: before the greeting, and as the parameters
+    /// want them.
     pub keepalives: (Keepalives, Keepalives),
-    /// A name was looked up for it: it is good while this names_generation stays.
+    /// The greeting depends on a name that was looked up: it is valid while this
+    /// names_generation stays.
     pub names_generation: Option<u64>,
-    /// Other roles than its client's were looked at for it.
+    /// The greeting depends on other roles than the client's.
     pub of_roles: bool,
-    /// Or which roles its own is a member of.
+    /// The greeting depends on the roles that the client's role is a member of.
     pub of_memberships: bool,
 }
 
-/// What clients of one kind are told, ready to be sent but for the value of
-/// application_name, which is each client's own: what comes before it, and after it.
+/// What all clients of a kind are told, ready to be sent except for the value of
+/// application_name, which is each client's own: the part before that message, and the part
+/// after it.
 pub struct Told {
     messages: [Vec<u8>; 2],
-    /// What a context has of it: name NUL value NUL ...
+    /// The reported parameters as a context has them, in the same two parts: name NUL value NUL
+    /// ...
     reported: [Vec<u8>; 2],
-    /// As the first client had it, if it is told at all.
+    /// The value for the first client; None if the backend does not report application_name.
     application_name: Option<Vec<u8>>,
 }
 
 impl Told {
-    /// Notices as messages; what was reported as contexts have it.
+    /// `notices` are whole messages; `reported` is in the format of contexts.
     pub fn new(notices: &[u8], reported: &[u8]) -> Told {
         let mut told = Told {
             messages: [notices.to_vec(), Vec::new()],
@@ -109,10 +114,11 @@ impl Told {
         told
     }
 
-    /// Puts the messages into `out`; what its context then has of them.
+    /// Appends the messages to `out`. Returns the reported parameters for the session's
+    /// context.
     fn tell(&self, application_name: Option<&[u8]>, out: &mut Vec<u8>) -> Vec<u8> {
         let length = |parts: &[Vec<u8>; 2]| parts[0].len() + parts[1].len() + USUAL_NAME_BYTES;
-        // And the cancel key, and that it may go on.
+        // Room for BackendKeyData and ReadyForQuery as well.
         out.reserve(length(&self.messages) + USUAL_NAME_BYTES);
         let mut reported = Vec::with_capacity(length(&self.reported));
         out.extend_from_slice(&self.messages[0]);
@@ -139,8 +145,8 @@ fn put_pair(out: &mut Vec<u8>, name: &[u8], value: &[u8]) {
 pub type Beginning<'a> = (u16, &'a [u8], Cow<'a, [u8]>);
 
 impl Greeting {
-    /// What a client with this application_name, cleaned, is told, up to its cancel
-    /// key; and what its context begins with.
+    /// Appends what a client with this application_name (cleaned) is told, up to its cancel
+    /// key. Returns what its context begins with.
     pub fn for_client(
         &self,
         application_name: Option<&[u8]>,
@@ -152,7 +158,7 @@ impl Greeting {
             match (application_name, u32::from(*kind)) {
                 (_, KIND_REPORTED) => {}
                 (Some(own), KIND_RESET) if key == APPLICATION_NAME => {
-                    // Source and context stay, the text is this session's.
+                    // Source and context stay; the text is this session's.
                     let mut reset = value[..2.min(value.len())].to_vec();
                     reset.extend_from_slice(own);
                     items.push((*kind, key, reset.into()));
@@ -165,25 +171,25 @@ impl Greeting {
     }
 }
 
-/// What is known of a greeting before a backend gives it.
+/// What the dispatcher knows of a greeting before a backend gives it.
 pub struct Learning {
     pub kind: Kind,
     pub settings_marks: SettingsMarks,
-    /// As its socket has them.
+    /// The keepalives of the session's socket before the greeting.
     pub keepalives: Keepalives,
     pub names_generation: u64,
     pub login_generation: u64,
 }
 
-/// Greetings kept, and what is to be learnt from greetings under way.
+/// The kept greetings, and what is known of those that backends are about to give.
 #[derive(Default)]
 pub struct Greetings {
     kept: HashMap<Kind, Arc<Greeting>>,
-    /// Bounded by the sessions.
+    /// At most one entry for each session.
     learning: HashMap<SessionId, Learning>,
     not_before_us: u64,
-    /// Of all of these: what a session may set depends on roles and
-    /// privileges, too.
+    /// The login_generation for which all kept greetings are valid: what a session may set
+    /// depends on roles and privileges, too.
     login_generation: u64,
 }
 
@@ -194,7 +200,8 @@ impl Greetings {
         self.not_before_us = now_us + RELOAD_GRACE_US;
     }
 
-    /// The first who comes under a new login_generation: what is old by then goes.
+    /// Takes over a new login_generation, and drops the greetings that it makes obsolete.
+    /// Called before a greeting is looked up or kept.
     pub fn note_login_generation(
         &mut self,
         generation: u64,
@@ -239,15 +246,16 @@ impl Greetings {
         is_good.then(|| kept.clone())
     }
 
-    /// A backend greets this session: the next of its kind may be greeted like it.
+    /// A backend greets this session: from its greeting the next of the kind may be greeted.
     pub fn learn_from(&mut self, id: SessionId, now_us: u64, learning: impl FnOnce() -> Learning) {
         if now_us >= self.not_before_us {
             self.learning.insert(id, learning());
         }
     }
 
-    /// It has been greeted: what was known of it before, if that is to be kept. Nothing is
-    /// if the marks of its settings are others now: which the backend has read is not known.
+    /// The session has been greeted. Returns what was known before, if the greeting may be
+    /// kept. It may not if the marks of its settings have changed since: it is unknown which
+    /// settings the backend has read.
     pub fn learnt(
         &mut self,
         id: SessionId,
@@ -266,12 +274,12 @@ impl Greetings {
     }
 }
 
-/// A session's settings, sorted out.
+/// The settings of a session, by their role in pooling.
 pub struct Settings {
-    /// Those that split pools, sorted.
+    /// Settings that only a starting backend takes, which split pools; sorted.
     pub backend_only: Vec<Setting>,
-    /// The others in their order, application_name apart. One name may come
-    /// twice: the server applies each, and refuses the first if that is bad.
+    /// The other settings in their order, without application_name. A name may come twice: the
+    /// server applies each, and refuses the first one if its value is invalid.
     pub options: Vec<Setting>,
     pub application_name: Option<Vec<u8>>,
 }
@@ -299,8 +307,8 @@ pub fn sort_out(settings: Vec<Setting>, is_backend_only: impl Fn(&[u8]) -> bool)
     sorted
 }
 
-/// As check_application_name cleans it: pg_clean_ascii makes `?` of what is
-/// not printable ASCII up to 15, and `\xNN` from 16 on (common/string.c).
+/// Cleans an application_name as check_application_name does: pg_clean_ascii replaces each byte
+/// that is not printable ASCII by `?` up to 15, and by `\xNN` from 16 on (common/string.c).
 pub fn clean_ascii(text: &[u8], server_major: u32) -> Vec<u8> {
     let mut out = Vec::with_capacity(text.len());
     for byte in text {
@@ -317,14 +325,14 @@ pub fn clean_ascii(text: &[u8], server_major: u32) -> Vec<u8> {
 
 // ---- Identity -------------------------------------------------------------
 //
-// What the server's processes can know of a session: its identity in CONTROL, and
-// its process ID, which is what BackendKeyData says, and SQL.
+// What the server's processes can know of a session: its identity in CONTROL, and its process
+// ID, which BackendKeyData and SQL show.
 //
-// Numbers are given one after the other, above all that the kernel gives to
-// processes, and come again when all others have been: some two thousand
-// million sessions later, if not for those that live still. A directory in
-// CONTROL leads from a number to its session's slot, so that a look-up costs
-// the same however many there are, here and in every process of the server.
+// Process IDs are given in order, above all that the kernel gives to processes. They start
+// again when all have been given, some two thousand million sessions later; those of live
+// sessions are skipped. A directory in CONTROL leads from a process ID to the session's slot,
+// so a look-up costs the same however many sessions there are, here and in every process of the
+// server.
 
 /// What pg_stat_ssl and pg_stat_gssapi show of a session.
 pub struct Security<'a> {
@@ -332,23 +340,24 @@ pub struct Security<'a> {
     pub principal: Option<&'a [u8]>,
 }
 
-/// How a client has proved itself, and as whom: what SYSTEM_USER says, and
-/// "connection authenticated" in the log.
+/// How a client has proved its identity, and as which user: SYSTEM_USER and "connection
+/// authenticated" in the log show this.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Authenticated {
-    /// As pg_hba.conf names it (hba_authname in hba.c).
+    /// The method's name in pg_hba.conf (hba_authname in hba.c).
     pub method: Vec<u8>,
     pub identity: Vec<u8>,
 }
 
 impl Security<'_> {
-    /// What stock adds to "connection authorized" (PerformAuthentication in postinit.c).
+    /// What PostgreSQL appends to "connection authorized" (PerformAuthentication in
+    /// postinit.c).
     pub fn for_log(&self, server_major: u32) -> String {
         let tls = self.tls.map(|facts| facts.for_log());
         let gss = self.principal.map(|principal| {
             let delegated = match server_major {
                 ..=15 => "",
-                // Who may delegate is native.
+                // A session that may delegate its credentials is native.
                 _ => " delegated_credentials=no,",
             };
             format!(
@@ -360,7 +369,7 @@ impl Security<'_> {
     }
 }
 
-/// The numbers after `first`, each once.
+/// The process IDs from `first` on, each once.
 fn numbers_from(first: u32) -> impl Iterator<Item = u32> {
     let most = i32::MAX as u32;
     let first = first.clamp(FIRST_PID, most);
@@ -368,7 +377,7 @@ fn numbers_from(first: u32) -> impl Iterator<Item = u32> {
 }
 
 impl Control {
-    /// Does a live session stand at this place of the directory?
+    /// Does this place of the directory lead to a live session?
     fn has_live_pid(&self, place: usize) -> bool {
         let Some(holder) = self.pids[place].load(Relaxed).checked_sub(1) else {
             return false;
@@ -381,24 +390,26 @@ impl Control {
 }
 
 impl Control {
-    /// A number for the session in this slot, that none has who lives.
+    /// A process ID for the session in this slot. Its place in the directory is that of no live
+    /// session.
     pub fn new_pid(&self, index: u32) -> i32 {
         let place = |number: u32| number as usize % self.pids.len();
         let number = numbers_from(self.header.next_pid.load(Relaxed))
             .find(|number| !self.has_live_pid(place(*number)))
-            .unwrap_or(FIRST_PID); // the directory has more places than there are sessions
+            .unwrap_or(FIRST_PID); // The directory has more places than there are sessions.
         self.header.next_pid.store(number + 1, Relaxed);
         self.pids[place(number)].store(index + 1, SeqCst);
         number as i32
     }
 
-    /// In whose slot a number may be found; its key says whether it is.
+    /// The slot to which the directory leads for this process ID. Only the session's key proves
+    /// that the session is the right one.
     pub fn slot_of_pid(&self, pid: i32) -> Option<u32> {
         let place = u32::try_from(pid).ok()? as usize % self.pids.len();
         self.pids[place].load(Relaxed).checked_sub(1)
     }
 
-    /// From here on the server's processes know the session.
+    /// Publishes the identity: from here on the server's processes know the session.
     pub fn show_identity(
         &self,
         index: u32,
@@ -437,7 +448,7 @@ impl Control {
     }
 }
 
-/// As much as there is room for, and NUL.
+/// Copies as much of the text as fits, and NUL.
 fn put_text(to: &[AtomicU8], text: &[u8]) {
     let text = text.iter().copied().take(to.len() - 1);
     for (to, from) in to.iter().zip(text.chain(std::iter::repeat(0))) {
@@ -445,7 +456,7 @@ fn put_text(to: &[AtomicU8], text: &[u8]) {
     }
 }
 
-/// As pgstat_bestart (backend_status.c) does of a stock connection.
+/// Shows what pgstat_bestart (backend_status.c) shows of a stock connection.
 fn show_tls(to: &Tls, tls: Option<&Facts>) {
     let Some(facts) = tls else {
         return to.in_use.store(0, Relaxed);
@@ -484,7 +495,7 @@ mod tests {
             }
             assert_eq!((out, context), (messages, kept));
         }
-        // Who is not told of it has none to be told.
+        // A client to which application_name is not reported gets no message about it.
         let mut out = Vec::new();
         assert_eq!(
             Told::new(b"", b"A\x001\0").tell(Some(b"own"), &mut out),

@@ -1,5 +1,5 @@
-//! What sessions have in this process, each kind of thing in a table of its own:
-//! none of these knows of another, nor of the scheduler.
+//! What the dispatcher keeps of sessions, each kind of thing in a table of its own. No table
+//! knows of another, or of the scheduler.
 //!
 //! | module | what it keeps |
 //! |---|---|

@@ -1,8 +1,8 @@
-//! The sockets of sessions, by the index of each; the epolls in which they stand; and the
-//! origins of clients, as limits count them.
+//! The sockets of sessions, by session index; the epolls in which they stand; and the origins
+//! of clients, as limits count them.
 //!
-//! A session is one thread's for life, by its index, and so is the epoll in which
-//! its socket stands (threads.rs); backends arm it there again.
+//! The session's index determines its thread for life, and with that the epoll in which its
+//! socket stands (threads.rs). Backends arm the socket in the same epoll.
 
 use crate::core::{index_of, Ending, Says, SessionId};
 use crate::protocol::Report;
@@ -20,14 +20,14 @@ struct Client {
     origin: Option<Origin>,
 }
 
-/// All sockets. A name that is past has none.
+/// The sockets of all sessions. The id of a session that has ended leads to none.
 pub struct Sockets {
     number: Arc<ClientNumber>,
-    /// One a thread; the first is that of all else, too.
+    /// One for each thread. The first is also the epoll of everything else.
     epolls: Vec<Arc<Epoll>>,
     table: Vec<Option<Client>>,
     origins: HashMap<Origin, usize>,
-    /// So many have been closed.
+    /// Sockets closed since the start.
     closed: u64,
 }
 
@@ -68,17 +68,17 @@ impl Sockets {
         }
     }
 
-    /// Sessions from there.
+    /// The number of sessions from this origin.
     pub fn from(&self, origin: &Origin) -> usize {
         self.origins.get(origin).copied().unwrap_or(0)
     }
 
-    /// So many have been closed since the start: descriptors are free again.
+    /// Sockets closed since the start. A change means that descriptors are free again.
     pub fn closed(&self) -> u64 {
         self.closed
     }
 
-    /// -1 if there is no such session.
+    /// The session's descriptor; -1 if there is no such session.
     pub fn fd(&self, id: SessionId) -> RawFd {
         let client = self.table.get(index_of(id) as usize);
         let client = client.and_then(Option::as_ref);
@@ -89,7 +89,7 @@ impl Sockets {
 
     // ---- in the epoll ------------------------------------------------------
 
-    /// The number that all clients' sockets have there.
+    /// The descriptor number that all client sockets have in the epolls.
     pub fn number(&self) -> RawFd {
         self.number.number()
     }
@@ -98,13 +98,14 @@ impl Sockets {
         self.epolls.iter().map(|epoll| epoll.as_raw_fd())
     }
 
-    /// Where a session's socket stands.
+    /// The epoll in which the session's socket stands.
     fn epoll(&self, id: SessionId) -> &Epoll {
         &self.epolls[index_of(id) as usize % self.epolls.len()]
     }
 
-    /// A client that the main thread has logged in; `watched`: it stands in its epoll.
-    /// True if it stands in its thread's.
+    /// Moves a session that the main thread has logged in to the epoll of its thread.
+    /// `watched`: its socket stands in the main thread's epoll. True if the socket already
+    /// stands in the epoll of the session's thread.
     fn moves_to_its_thread(&self, id: SessionId, watched: bool) -> bool {
         let is_the_same = std::ptr::eq(self.epoll(id), &*self.epolls[0]);
         if watched && !is_the_same {
@@ -113,29 +114,30 @@ impl Sockets {
         watched && is_the_same
     }
 
-    /// A new session, armed; `watched`: it stands in the main thread's epoll.
+    /// Adds and arms the socket of a new session. `watched`: it stands in the main thread's
+    /// epoll.
     pub fn add(&self, id: SessionId, watched: bool) -> io::Result<()> {
         let known = self.moves_to_its_thread(id, watched);
         (self.number).add(self.epoll(id), self.fd(id), known, id)
     }
 
-    /// A new session whose first owner is not the epoll.
+    /// Adds the socket of a new session whose first owner is not the dispatcher.
     pub fn add_unarmed(&self, id: SessionId, watched: bool) -> io::Result<()> {
         let known = self.moves_to_its_thread(id, watched);
         (self.number).add_unarmed(self.epoll(id), self.fd(id), known, id)
     }
 
-    /// Its client's next word is an event.
+    /// Arms the socket: the next input makes one event.
     pub fn arm(&self, id: SessionId) -> io::Result<()> {
         self.number.arm(self.epoll(id), self.fd(id), id)
     }
 
-    /// That its client goes is an event.
+    /// Only the end of the connection makes an event.
     pub fn arm_for_end(&self, id: SessionId) -> io::Result<()> {
         (self.number).add_unarmed(self.epoll(id), self.fd(id), true, id)
     }
 
-    /// Each arrival is an event.
+    /// Each arrival of input makes an event.
     pub fn watch_edges(&self, id: SessionId) -> io::Result<()> {
         self.number.watch_edges(self.epoll(id), self.fd(id), id)
     }
@@ -151,7 +153,7 @@ impl Sockets {
         }
     }
 
-    /// False if it does not take all of it.
+    /// False if the socket does not take all of the bytes.
     pub fn send(&self, id: SessionId, bytes: &[u8]) -> bool {
         socket::send(self.fd(id), bytes).ok() == Some(bytes.len())
     }
@@ -164,7 +166,8 @@ impl Sockets {
 
     // ---- the end -----------------------------------------------------------
 
-    /// Its connection ends, whoever else holds it. False if there is none.
+    /// Closes the session's connection, even if another process still has the socket. False if
+    /// there is no such session.
     pub fn close(&mut self, id: SessionId, how: Ending) -> bool {
         let Some(client) = self.table.get_mut(index_of(id) as usize) else {
             return false;
@@ -176,10 +179,10 @@ impl Sockets {
         let fd = client.socket.as_raw_fd();
         match how {
             Ending::Left => {
-                // No backend holds its socket, or one is just about to let go of
-                // it: to close our own descriptor is enough, the epoll's item goes
-                // with the file. Its Terminate was only peeked at; closing over it
-                // would be a reset.
+                // No backend has the socket, or a backend is about to close it. So it is enough
+                // to close this descriptor; the epoll's entry goes with the file. The Terminate
+                // has only been peeked at. It is read here, because unread input would make
+                // close() reset the connection.
                 let _ = socket::receive(fd, &mut [0; 64]);
                 self.number.let_go(fd);
             }
@@ -192,7 +195,7 @@ impl Sockets {
         true
     }
 
-    /// All of them, at the end of the program.
+    /// Closes all sockets at the end of the program.
     pub fn close_all(&mut self) {
         self.number.let_go_of_all();
         self.table.clear();
@@ -204,8 +207,8 @@ impl Sockets {
 //
 // Where clients come from, as limits count them.
 
-/// Where a client comes from: an address, of IPv6 the network that one customer
-/// has (64 bits). Clients on a Unix socket come from nowhere.
+/// The origin of a client: its IPv4 address, or the IPv6 network that one customer has (64
+/// bits). Clients on a Unix socket have no origin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Origin {
     family: u16,

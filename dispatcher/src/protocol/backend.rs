@@ -1,57 +1,57 @@
 //! What a backend sends while it starts: a bounded decoder.
 //!
-//! The dispatcher opens backends as a client; between the startup packet and
-//! the first ReadyForQuery only these messages may come. Anything else, or a
-//! message longer than [`MAX_MESSAGE`], is an error: what answers is then no
-//! PostgreSQL, or not in a state that we know.
+//! The dispatcher opens backends as a client. Between the startup packet and the first
+//! ReadyForQuery only these messages may come. Anything else, or a message longer than
+//! [`MAX_MESSAGE`], is an error: the peer is then no PostgreSQL server, or in an unknown state.
 
 use super::report::{Report, Severity};
 
-/// Longest message taken, its type byte included: a reported parameter may be a setting of
-/// some length (search_path, from 18 on).
+/// The longest message that is taken, its type byte included: a reported parameter may be a
+/// long setting (search_path, from 18 on).
 pub const MAX_MESSAGE: usize = 1 << 20;
 const HEADER: usize = 5;
-/// Longest text without a length, as the postmaster makes it.
+/// The longest text without a length, as the postmaster makes it.
 const MOST_TEXT: usize = 1_000;
 
 /// A message from a starting backend.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum BackendMessage {
-    /// What the server asks, or how it went (0: all is well); and what belongs to it.
+    /// What the server demands, or the result (0: the client is authenticated); and the data
+    /// that belong to it.
     Authentication(u32, Vec<u8>),
     /// A reported parameter.
     ParameterStatus,
-    /// What cancels this backend's query.
+    /// The key with which this backend's query can be cancelled.
     BackendKeyData,
     /// The backend is ready; the transaction status.
     ReadyForQuery(u8),
-    /// An error; while a backend starts always its end.
+    /// An error, which ends a starting backend.
     Error(Report),
     /// A notice or warning.
     Notice(Report),
-    /// The server speaks an older minor version than asked for.
+    /// The server speaks an older minor version than requested.
     NegotiateProtocolVersion,
 }
 
-/// What came is nothing a starting backend sends.
+/// The bytes are nothing that a starting backend sends.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum DecodeError {
-    /// Not a type that may come.
+    /// A type that may not come.
     #[error("unexpected message type {0} from a starting backend")]
     UnexpectedType(u8),
     /// Too short or too long.
     #[error("message of type {0} from a starting backend has an invalid length")]
     BadLength(u8),
-    /// The server can start no process: its postmaster says so without a length
+    /// The server cannot start a process: its postmaster says so in a message without a length
     /// (report_fork_failure_to_client, postmaster.c).
     #[error("{0}")]
     NoProcess(String),
-    /// The body is not what the type says.
+    /// The body does not fit the type.
     #[error("message of type {0} from a starting backend is malformed")]
     Malformed(u8),
 }
 
-/// Holds what has been fed and not yet been taken.
+/// Holds bytes that have been fed and not yet been taken.
 #[derive(Debug, Default)]
 pub struct BackendDecoder {
     held: Vec<u8>,
@@ -59,8 +59,8 @@ pub struct BackendDecoder {
 }
 
 impl BackendDecoder {
-    /// Adds bytes; [`BackendDecoder::next_message`] must be called until it
-    /// has none, or what is held grows.
+    /// Adds bytes. [`BackendDecoder::next_message`] must be called until it returns None, or
+    /// the held bytes grow.
     pub fn feed(&mut self, input: &[u8]) {
         self.held.drain(..self.taken);
         self.taken = 0;
@@ -81,7 +81,7 @@ impl BackendDecoder {
         };
         let length = u32::from_be_bytes(word) as usize;
         if !(4..MAX_MESSAGE).contains(&length) {
-            // Text, and the NUL behind it.
+            // The text, and the NUL behind it.
             let text = &held[1..held.len().min(1 + MOST_TEXT)];
             let end = text.iter().position(|byte| *byte == 0);
             return match (message_type, end) {

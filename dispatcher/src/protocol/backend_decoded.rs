@@ -1,9 +1,9 @@
-//! What a decoder makes of bytes, for its tests and its fuzzer
-//! (fuzz/src/backend.rs), each of which takes this file in.
+//! What a decoder makes of bytes, for its tests and its fuzzer (fuzz/src/backend.rs). Each of
+//! them includes this file.
 
 use crate::protocol::backend::{BackendDecoder, BackendMessage, DecodeError};
 
-/// What is read when the bytes come in pieces of this size.
+/// The messages that are read when the bytes come in pieces of this size.
 pub fn all(bytes: &[u8], chunk: usize) -> (Vec<BackendMessage>, Option<DecodeError>) {
     let mut decoder = BackendDecoder::default();
     let mut found = Vec::new();

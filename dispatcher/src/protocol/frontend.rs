@@ -1,9 +1,9 @@
-//! What a client sends after its startup packet, as far as the dispatcher
-//! reads it: one authentication response at a time, and passing over the
-//! request of a session that waited too long.
+//! What a client sends after its startup packet, as far as the dispatcher reads it: one
+//! authentication response at a time, and the skipped request of a session that has waited too
+//! long.
 //!
-//! Both readers consume nothing past the message (or request) at hand, and
-//! both hold a bounded number of bytes: the skipper keeps five at most.
+//! Both readers consume nothing past the present message (or request), and both hold a bounded
+//! number of bytes: the skipper keeps five at most.
 
 use super::report::Report;
 use zeroize::Zeroizing;
@@ -14,24 +14,24 @@ const SMALL_MESSAGE_LIMIT: u32 = 10_000;
 const LARGE_MESSAGE_LIMIT: u32 = 0x3fff_fffe;
 const HEADER: usize = 5;
 
-/// What came of feeding a [`ResponseReader`].
+/// The result of feeding a [`ResponseReader`].
 #[derive(Debug, PartialEq, Eq)]
 pub enum Response {
     /// More bytes are needed.
     NeedMore,
     /// The body of one `p` message, without type and length.
     Message(Vec<u8>),
-    /// Another type of message than `p`; nothing after its type was read.
+    /// A message of another type than `p`; nothing after its type was read.
     WrongType(u8),
     /// A length that `pq_getmessage` (pqcomm.c) would refuse.
     BadLength,
 }
 
-/// Reads one `p` message, of at most `limit` (its length word's value).
+/// Reads one `p` message, of at most `limit` (the value of its length word).
 #[derive(Debug)]
 pub struct ResponseReader {
     limit: u32,
-    /// Overwritten when it is done with, as it may be a password.
+    /// Overwritten when it is no longer needed, as it may be a password.
     held: Zeroizing<Vec<u8>>,
 }
 
@@ -47,7 +47,7 @@ impl ResponseReader {
     /// How many bytes may be read without reading past the message.
     pub fn wanted(&self) -> usize {
         if self.held.is_empty() {
-            // Stock looks at the type before it reads the length.
+            // Stock checks the type before it reads the length.
             return 1;
         }
         match self.length() {
@@ -61,8 +61,8 @@ impl ResponseReader {
         Some(u32::from_be_bytes(word.try_into().ok()?))
     }
 
-    /// Takes what it can use; says how much that was. After anything but
-    /// [`Response::NeedMore`] the reader is ready for the next message.
+    /// Takes the bytes that it can use. Returns their number, and the result. After any result
+    /// except [`Response::NeedMore`] the reader is ready for the next message.
     pub fn feed(&mut self, input: &[u8]) -> (usize, Response) {
         let mut consumed = 0;
         loop {
@@ -92,7 +92,7 @@ impl ResponseReader {
         }
     }
 
-    /// As extend_from_slice, which would leave a copy behind where it grows.
+    /// Like extend_from_slice, which would leave a copy behind when the vector grows.
     fn take(&mut self, bytes: &[u8]) {
         let length = self.held.len() + bytes.len();
         if length > self.held.capacity() {
@@ -108,39 +108,37 @@ impl ResponseReader {
 /// How a request ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RequestEnd {
-    /// A simple Query has passed.
+    /// A simple Query was skipped.
     Query,
-    /// A FunctionCall has passed.
+    /// A FunctionCall was skipped.
     FunctionCall,
-    /// The Sync of an extended-protocol batch has passed.
+    /// The Sync of an extended-protocol batch was skipped.
     Sync,
-    /// Terminate has passed: the session is over.
+    /// Terminate was skipped: the session is over.
     Terminate,
 }
 
-/// Why no request can be told from the rest.
+/// Why the requests cannot be distinguished any more.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SkipError {
-    /// Not a message type: send this report and close (SocketBackend,
-    /// tcop/postgres.c).
+    /// Not a message type: send this report and close (SocketBackend, tcop/postgres.c).
     Unknown(Report),
-    /// A length out of bounds: stock logs "invalid message length" and closes
-    /// without a word.
+    /// A length out of bounds: stock logs "invalid message length" and closes without a
+    /// message.
     BadLength,
 }
 
-/// Passes over one request of a client, so that an error can be answered in
-/// its place and the session goes on in step.
+/// Skips one request of a client, so that an error can answer it and the session continues in
+/// step.
 ///
-/// What is one request is what stock would pass over if it raised an error at
-/// its first message: a Query or FunctionCall alone; after any message of the
-/// extended protocol all until Sync, whatever their type (`ignore_till_sync`
-/// in PostgresMain), except that Terminate ends the session at once. COPY
-/// messages out of a COPY are ignored, as stock does, and so is a Flush with
-/// nothing before it: neither has an answer.
+/// One request is what stock would skip if it raised an error at its first message: a Query or
+/// FunctionCall alone; after any message of the extended protocol everything up to Sync,
+/// whatever the types (`ignore_till_sync` in PostgresMain), except that Terminate ends the
+/// session at once. COPY messages outside of a COPY are ignored, as in stock, and so is a Flush
+/// with nothing before it: neither has an answer.
 ///
-/// Stock sends the error of a batch at once, not with the Sync: a client may
-/// have sent a Flush and wait for that before it sends its Sync.
+/// Stock sends the error of a batch at once, not with the Sync: the client may have sent a
+/// Flush and wait for the error before it sends its Sync.
 #[derive(Debug, Default)]
 pub struct RequestSkipper {
     header: [u8; HEADER],
@@ -151,7 +149,7 @@ pub struct RequestSkipper {
 }
 
 impl RequestSkipper {
-    /// Stands before the first byte of a message.
+    /// The skipper stands before the first byte of a message.
     pub fn new() -> RequestSkipper {
         RequestSkipper::default()
     }
@@ -166,7 +164,7 @@ impl RequestSkipper {
         self.extended && !std::mem::replace(&mut self.told, true)
     }
 
-    /// The request's error has been due, and is not to be sent at its end.
+    /// The request's error has already been due, and is not to be sent at its end.
     pub fn told(&self) -> bool {
         self.told
     }
@@ -180,9 +178,9 @@ impl RequestSkipper {
         }
     }
 
-    /// Consumes up to the end of the request. The count says how much; if a
-    /// request ended and the count is less than the input, another request
-    /// follows. After an end the skipper stands before the next request.
+    /// Consumes bytes up to the end of the request, and returns their number. If a request
+    /// ended and the number is less than the input, another request follows. After an end the
+    /// skipper stands before the next request.
     pub fn feed(&mut self, input: &[u8]) -> Result<(usize, Option<RequestEnd>), SkipError> {
         let mut consumed = 0;
         loop {

@@ -1,30 +1,30 @@
-//! How much of what a client has sent must be there before a backend reads it.
+//! How much of a client's input must be there before a backend reads it.
 //!
-//! A function of the bytes alone. Whoever has sent half a message and no more
-//! costs nobody a backend: one gets to read when a message is whole that makes
-//! the server answer, or ends the session, or is too large to be waited for
-//! where it lies. What follows that message is in no one's way: a session that
-//! is served may stop in the middle of its next as well.
+//! A function of the bytes alone. A client that has sent half a message occupies no backend. A
+//! backend reads the input when it contains a complete message that makes the server answer or
+//! ends the session, or a message too large to be awaited in the socket. What follows that
+//! message does not matter: a session that is being served may stop in the middle of its next
+//! message as well.
 //!
 //! The extension applies the same rule first (client_input.c).
 
 use super::frontend::limit_of;
 
-/// What came of a look.
+/// The result of a look.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Start {
-    /// A backend may read it.
+    /// A backend may read the input.
     Ready,
-    /// That cannot be before so many bytes are there.
+    /// A backend may not read the input before this many bytes are there.
     Needs(usize),
-    /// All messages are whole, and none of them is answered before a Sync or Flush:
-    /// a backend that has nothing else to do may run them, as the server would.
-    /// `needed`: as above.
+    /// All messages are complete, and none of them is answered before a Sync or Flush. A
+    /// backend that has nothing else to do may run them, as the server would. `needed`: as in
+    /// `Needs`.
     Pauses { needed: usize, messages: u32 },
 }
 
-/// `available` bytes lie in the socket, and `bytes` are the first of them.
-/// `may_begin` is BATON_MESSAGE_MAY_BEGIN.
+/// `available` bytes are in the socket, and `bytes` are the first of them. `may_begin` is
+/// BATON_MESSAGE_MAY_BEGIN.
 pub fn look(bytes: &[u8], available: usize, may_begin: usize) -> Start {
     let (mut at, mut messages) = (0, 0);
     loop {
@@ -41,7 +41,7 @@ pub fn look(bytes: &[u8], available: usize, may_begin: usize) -> Start {
             };
         };
         let Ok(limit) = limit_of(message_type) else {
-            // The server says so, and ends the session.
+            // The server reports the error, and ends the session.
             return Start::Ready;
         };
         if message_type == b'X' {
@@ -62,8 +62,8 @@ pub fn look(bytes: &[u8], available: usize, may_begin: usize) -> Start {
             return Start::Needs(end.min(may_begin));
         }
         match message_type {
-            // Parse, Bind, Describe, Execute, Close: without a Sync or Flush
-            // behind them there is no answer.
+            // Parse, Bind, Describe, Execute, Close: without a Sync or Flush behind them there
+            // is no answer.
             b'P' | b'B' | b'D' | b'E' | b'C' => {
                 at = end;
                 messages += 1;
@@ -135,7 +135,7 @@ mod tests {
         assert_eq!(all(&large[..100]), Start::Needs(MAY_BEGIN));
         assert_eq!(all(&large[..MAY_BEGIN - 1]), Start::Needs(MAY_BEGIN));
         assert_eq!(all(&large[..MAY_BEGIN]), Start::Ready);
-        // Nobody has to look at all of it.
+        // The whole message need not be there.
         assert_eq!(look(&large[..5], MAY_BEGIN, MAY_BEGIN), Start::Ready);
     }
 

@@ -1,17 +1,16 @@
 //! Encoders of protocol messages, to clients and to backends.
 //!
-//! Layouts are those of the chapter "Message Formats" of PostgreSQL's manual.
-//! Each function appends one whole message to `out`; strings that hold a NUL
-//! lose it, so that no text can change the layout of its message.
+//! Layouts are those of the chapter "Message Formats" of PostgreSQL's manual. Each function
+//! appends one whole message to `out`. NULs inside strings are removed, so that no text can
+//! change the layout of its message.
 
-/// Protocol 3.0, the newest that PostgreSQL 15 speaks (PG_PROTOCOL_LATEST,
-/// libpq/pqcomm.h).
+/// Protocol 3.0, the newest that PostgreSQL 15 speaks (PG_PROTOCOL_LATEST, libpq/pqcomm.h).
 pub const PROTOCOL_3_0: u32 = 3 << 16;
-/// Major number 1234 stands for requests that are no protocol.
+/// Major number 1234 marks requests that are not a protocol version.
 pub const CANCEL_REQUEST_CODE: u32 = (1234 << 16) | 5678;
 pub const PROTOCOL_3_2: u32 = (3 << 16) | 2;
 
-/// PG_PROTOCOL_LATEST (pqcomm.h) of a server.
+/// PG_PROTOCOL_LATEST (pqcomm.h) of a server of this major.
 pub fn newest_protocol(server_major: u32) -> u32 {
     if server_major >= 18 {
         PROTOCOL_3_2
@@ -20,7 +19,7 @@ pub fn newest_protocol(server_major: u32) -> u32 {
     }
 }
 
-/// How long a server's cancel key is for a client that asked for this version
+/// The length of a server's cancel key for a client that asked for this protocol version
 /// (PostgresMain, postgres.c of 18).
 pub fn cancel_key_bytes(asked: u32, newest: u32) -> usize {
     if asked.min(newest) >= PROTOCOL_3_2 {
@@ -29,8 +28,8 @@ pub fn cancel_key_bytes(asked: u32, newest: u32) -> usize {
         4
     }
 }
-/// MAX_STARTUP_PACKET_LENGTH (libpq/pqcomm.h): the server reads no longer packet, its
-/// length word left out.
+/// MAX_STARTUP_PACKET_LENGTH (libpq/pqcomm.h): the longest packet that the server reads,
+/// without its length word.
 pub const MOST_STARTUP_BYTES: usize = 10_000;
 
 /// Begins a message; give the result to [`finish_message`].
@@ -43,8 +42,8 @@ pub(super) fn start_message(out: &mut Vec<u8>, message_type: u8) -> usize {
 
 /// Writes the length of the message begun at `start`.
 pub(super) fn finish_message(out: &mut [u8], start: usize) {
-    // Invariant: start_message left four bytes at `start`.  Messages made
-    // here are bounded by their callers far below u32::MAX.
+    // Invariant: start_message left four bytes at `start`. The callers keep messages far below
+    // u32::MAX.
     let length = (out.len() - start) as u32;
     out[start..start + 4].copy_from_slice(&length.to_be_bytes());
 }
@@ -72,7 +71,7 @@ fn authentication(out: &mut Vec<u8>, code: u32, body: &[u8]) {
     finish_message(out, start);
 }
 
-/// Are these NoticeResponses, whole, and nothing else?
+/// Do the bytes consist of complete NoticeResponses only?
 pub fn are_notices(mut bytes: &[u8]) -> bool {
     while let [b'N', a, b, c, d, rest @ ..] = bytes {
         let length = u32::from_be_bytes([*a, *b, *c, *d]) as usize;
@@ -129,8 +128,7 @@ pub fn parameter_status(out: &mut Vec<u8>, name: &[u8], value: &[u8]) {
     finish_message(out, start);
 }
 
-/// BackendKeyData; how long the key is depends on the protocol
-/// ([`cancel_key_bytes`]).
+/// BackendKeyData. The length of the key depends on the protocol ([`cancel_key_bytes`]).
 pub fn backend_key_data(out: &mut Vec<u8>, pid: i32, key: &[u8]) {
     let start = start_message(out, b'K');
     out.extend_from_slice(&pid.to_be_bytes());
@@ -138,13 +136,13 @@ pub fn backend_key_data(out: &mut Vec<u8>, pid: i32, key: &[u8]) {
     finish_message(out, start);
 }
 
-/// ReadyForQuery; status is `I`, `T` or `E`.
+/// ReadyForQuery; `status` is `I`, `T` or `E`.
 pub fn ready_for_query(out: &mut Vec<u8>, status: u8) {
     message(out, b'Z', &[status]);
 }
 
 /// NegotiateProtocolVersion. Like stock 15 it carries the whole version word
-/// (SendNegotiateProtocolVersion, postmaster.c), not the minor part alone.
+/// (SendNegotiateProtocolVersion, postmaster.c), not only the minor part.
 pub fn negotiate_protocol_version(out: &mut Vec<u8>, newest: u32, unrecognized: &[Vec<u8>]) {
     let start = start_message(out, b'v');
     out.extend_from_slice(&newest.to_be_bytes());
@@ -157,8 +155,8 @@ pub fn negotiate_protocol_version(out: &mut Vec<u8>, newest: u32, unrecognized: 
 
 // ---- to a backend, as its client -----------------------------------------
 
-/// StartupMessage of protocol 3.0. Parameters with an empty name are left
-/// out, as an empty name ends the list.
+/// StartupMessage of protocol 3.0. Parameters with an empty name are left out, as an empty name
+/// ends the list.
 pub fn startup_message(out: &mut Vec<u8>, parameters: &[(&[u8], &[u8])]) {
     let start = out.len();
     out.extend_from_slice(&[0; 4]);
@@ -173,10 +171,10 @@ pub fn startup_message(out: &mut Vec<u8>, parameters: &[(&[u8], &[u8])]) {
     finish_message(out, start);
 }
 
-/// PasswordMessage: a password in clear or an MD5 response.
+/// PasswordMessage: a password in the clear or an MD5 response.
 #[cfg(test)]
 pub fn password(out: &mut Vec<u8>, password: &[u8]) {
-    // Or it would leave a part of it behind where it grows.
+    // Without the reserve, a growing vector would leave a copy of part of the password behind.
     out.reserve(password.len() + 6);
     let start = start_message(out, b'p');
     put_string(out, password);
@@ -199,7 +197,7 @@ pub fn sasl_response(out: &mut Vec<u8>, data: &[u8]) {
     message(out, b'p', data);
 }
 
-/// CancelRequest, whole packet.
+/// CancelRequest, the whole packet.
 pub fn cancel_request(out: &mut Vec<u8>, pid: i32, key: &[u8]) {
     let start = out.len();
     out.extend_from_slice(&[0; 4]);

@@ -1,16 +1,15 @@
 //! PostgreSQL's wire protocol, as far as the dispatcher speaks it.
 //!
-//! Everything here is free of I/O: bytes go in, actions come out.  Whoever
-//! owns the socket reads, feeds, sends what it is told to send, and closes
-//! when it is told to close.  Nothing here panics, whatever the bytes.
+//! Everything here is free of I/O: bytes go in, actions come out. The owner of the socket
+//! reads, feeds, sends and closes as the actions say. Nothing here panics, whatever the bytes.
 //!
-//! A client's socket is handed to a backend later, so nothing that belongs to
-//! the backend may be read from it.  Every reader of client bytes therefore
-//! says how many it can take without reading past the message at hand
-//! (`wanted`), and consumes no more than that message from what it is fed.
+//! A client's socket is handed to a backend later, so the dispatcher must not read anything
+//! that belongs to the backend. Every reader of client bytes therefore says how many bytes it
+//! can take without reading past the present message (`wanted`), and consumes no more than that
+//! message.
 //!
-//! Text from the wire is bytes, not `String`: names and option values are in
-//! an encoding that nobody knows before the session has begun.
+//! Text from the wire is bytes, not `String`: names and option values are in an encoding that
+//! is unknown before the session has begun.
 //!
 //! | module | what it does |
 //! |---|---|

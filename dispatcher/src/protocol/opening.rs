@@ -1,6 +1,6 @@
-//! The start of a backend, as whoever connects to the server sees it, from the startup
-//! packet to ReadyForQuery. Backends that the dispatcher opens are not asked to prove
-//! anything (the extension's attach.c).
+//! The start of a backend, as a client of the server sees it, from the startup packet to
+//! ReadyForQuery. The server asks the backends that the dispatcher opens for no password (the
+//! extension's attach.c).
 
 use super::backend::{BackendDecoder, BackendMessage, DecodeError};
 use super::messages;
@@ -9,9 +9,9 @@ use super::report::Report;
 /// Why no backend could be opened.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Failure {
-    /// The server said no.
+    /// The server has sent an error.
     ServerError(Report),
-    /// What came makes no sense, or nothing did.
+    /// The server has sent something that is not understood, or nothing.
     Protocol(String),
 }
 
@@ -21,7 +21,7 @@ impl Failure {
         matches!(self, Failure::ServerError(report) if report.sqlstate == *b"3D000")
     }
 
-    /// There are as many connections as may be.
+    /// A limit of connections has been reached.
     pub fn is_of_a_limit(&self) -> bool {
         matches!(self, Failure::ServerError(report) if report.sqlstate == *b"53300")
     }
@@ -36,18 +36,18 @@ impl std::fmt::Display for Failure {
     }
 }
 
-/// How far a backend has come that starts.
+/// The progress of a starting backend.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Start {
     /// More bytes are needed.
     NeedsMore,
     /// ReadyForQuery has come.
     Ready,
-    /// It cannot go on; close.
+    /// The backend cannot start; close the connection.
     Failed(Failure),
 }
 
-/// One start of a backend, from after the startup packet on.
+/// The start of one backend, after the startup packet.
 #[derive(Debug, Default)]
 pub struct BackendStart {
     decoder: BackendDecoder,
@@ -55,7 +55,7 @@ pub struct BackendStart {
 }
 
 impl BackendStart {
-    /// The startup packet to send first, and what reads the answers to it.
+    /// Returns the startup packet to send first, and the reader of the answers.
     pub fn begin(
         user: &[u8],
         database: &[u8],
@@ -68,7 +68,7 @@ impl BackendStart {
         (BackendStart::default(), packet)
     }
 
-    /// Adds bytes, and says what is known then.
+    /// Adds bytes, and returns the progress.
     pub fn feed(&mut self, input: &[u8]) -> Start {
         self.decoder.feed(input);
         loop {

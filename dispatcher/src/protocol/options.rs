@@ -1,10 +1,10 @@
 //! The `options` of a startup packet: command-line switches in one text.
 //!
-//! Split as pg_split_opts (utils/init/postinit.c) does, read as
-//! process_postgres_switches (tcop/postgres.c) does with glibc's getopt, which
-//! includes its habits: switches may be bundled (`-es`), an argument may stick
-//! to its switch or follow it, `--` ends the switches, and words that are no
-//! switches are moved behind them and then complained about.
+//! The text is split as by pg_split_opts (utils/init/postinit.c), and read as by
+//! process_postgres_switches (tcop/postgres.c) with glibc's getopt. That includes getopt's
+//! habits: switches may be bundled (`-es`), an argument may be attached to its switch or follow
+//! it, `--` ends the switches, and words that are no switches are moved behind them and then
+//! rejected.
 
 use super::report::Report;
 
@@ -14,13 +14,13 @@ pub type Setting = (Vec<u8>, Vec<u8>);
 /// getopt's list in process_postgres_switches, as far as a client can use it.
 const SWITCHES: &[u8] = b"B:bc:C:D:d:EeFf:h:ijk:lN:nOPp:r:S:sTt:v:W:-:";
 
-/// The settings that the switches stand for, in their order.
+/// The settings for which the switches stand, in their order.
 pub fn parse(text: &[u8]) -> Result<Vec<Setting>, Report> {
     let words = split(text);
     let mut settings = Vec::new();
     let mut index = 0;
-    // getopt moves words that are no switches behind those that are, and when
-    // all is read the first of them is where the reading stopped.
+    // getopt moves words that are no switches behind those that are. When all has been read,
+    // the first such word is where the reading stopped.
     let mut no_switch: Option<&[u8]> = None;
     while let Some(word) = words.get(index) {
         let word = word.as_slice();
@@ -67,8 +67,8 @@ pub fn parse(text: &[u8]) -> Result<Vec<Setting>, Report> {
     }
 }
 
-/// What the server names in its complaint: the word before getopt's optind,
-/// which has not moved on yet while a bundle has switches left.
+/// The word that the server's error names: the word before getopt's optind, which has not moved
+/// on while a bundle has switches left.
 fn complaint<'a>(words: &'a [Vec<u8>], index: usize, bundle_left: &[u8]) -> &'a [u8] {
     let back = if bundle_left.is_empty() { 1 } else { 2 };
     index
@@ -83,7 +83,7 @@ fn invalid(word: &[u8]) -> Report {
     Report::fatal(b"42601", message).with_hint("Try \"postgres --help\" for more information.")
 }
 
-/// Adds what one switch sets. False if its argument is not known.
+/// Adds the settings of one switch. False if its argument is not known.
 fn apply(switch: u8, argument: &[u8], settings: &mut Vec<Setting>) -> Result<bool, Report> {
     let mut set = |name: &str, value: &[u8]| {
         settings.push((name.as_bytes().to_vec(), value.to_vec()));
@@ -113,7 +113,7 @@ fn apply(switch: u8, argument: &[u8], settings: &mut Vec<Setting>) -> Result<boo
         },
         b'W' => set("post_auth_delay", argument),
         b'c' | b'-' => settings.push(long_option(switch, argument)?),
-        // b, C, D, E, j, n, r, T, v: nothing for a client.
+        // b, C, D, E, j, n, r, T, v: no effect for a client.
         _ => {}
     }
     Ok(true)
@@ -182,7 +182,7 @@ fn statistics_named(argument: &[u8]) -> Option<&'static str> {
     }
 }
 
-/// C's atoi: leading space, sign, digits; the rest does not matter.
+/// C's atoi: leading space, sign, digits; the rest is ignored.
 fn atoi(text: &[u8]) -> i32 {
     let text = text.trim_ascii_start();
     let (negative, digits) = match text.split_first() {
@@ -203,8 +203,7 @@ fn atoi(text: &[u8]) -> i32 {
     }
 }
 
-/// pg_split_opts: words parted by white space; a backslash takes the next
-/// byte as it is.
+/// pg_split_opts: words separated by white space; a backslash takes the next byte as it is.
 fn split(text: &[u8]) -> Vec<Vec<u8>> {
     // isspace() in the C locale knows the vertical tab, unlike Rust.
     let is_space = |byte: u8| matches!(byte, b' ' | b'\t' | b'\n' | 0x0b | 0x0c | b'\r');

@@ -1,5 +1,5 @@
-//! Bytes that make no sense, by seed: no reader may panic, stall or consume
-//! what it was not given, and pieces must read as the whole does.
+//! Random bytes, by seed: no reader may panic, stall or consume bytes that it was not given,
+//! and pieces must read as the whole does.
 
 use super::backend::tests::all;
 use super::frontend::RequestSkipper;
@@ -7,7 +7,7 @@ use super::startup::{StartupEvent, StartupReader};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 
-/// Random bytes that look a little like the real ones.
+/// Random bytes that look a little like real messages.
 fn bytes(random: &mut StdRng) -> Vec<u8> {
     let mut out = match random.gen_range(0..6) {
         0 => b"\0\0\0\x1c\0\x03\0\0user\0u\0options\0-e x\0\0".to_vec(),
@@ -29,7 +29,7 @@ fn startup_events(input: &[u8], chunk: usize) -> Vec<StartupEvent> {
     let mut events = Vec::new();
     let mut position = 0;
     while position < input.len() {
-        // Not `wanted`: data that come too early are another matter.
+        // Not `wanted`: data that come too early are a different case.
         let missing = reader.missing();
         assert!((1..=reader.wanted()).contains(&missing));
         let take = chunk.min(missing).min(input.len() - position);

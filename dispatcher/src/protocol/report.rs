@@ -1,16 +1,16 @@
-//! An error or a notice as it goes to a client.
+//! An error or a notice as it is sent to a client.
 //!
 //! The fields and their order are those of `send_message_to_frontend`
-//! (backend/utils/error/elog.c); context is left out. The source position is
-//! that of the server where the report is the server's, else ours.
+//! (backend/utils/error/elog.c); context is left out. The source position is the server's in a
+//! report of the server, and otherwise this program's.
 
 use super::messages::{finish_message, put_string, start_message};
 use std::panic::Location;
 
-/// How bad it is; the same words as the server's untranslated ones.
+/// The severity, in the server's untranslated words.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Severity {
-    /// The request failed, the session goes on.
+    /// The request has failed; the session continues.
     Error,
     /// The session ends.
     Fatal,
@@ -41,21 +41,21 @@ impl Severity {
 /// An error or notice. Texts are bytes because they may quote a client's bytes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Report {
-    /// How bad it is.
+    /// The severity.
     pub severity: Severity,
     /// Five characters.
     pub sqlstate: [u8; 5],
     /// The primary message.
     pub message: Vec<u8>,
-    /// More about it, if there is more to say.
+    /// The detail, if there is one.
     pub detail: Option<Vec<u8>>,
-    /// What to do about it.
+    /// The hint, if there is one.
     pub hint: Option<Vec<u8>>,
-    /// Where it was raised; boxed, since reports are handed on as errors.
+    /// Where the report was made; boxed, since reports are passed on as errors.
     pub place: Box<Place>,
 }
 
-/// File, line and routine of a source. Reports are equal whatever theirs.
+/// File, line and routine of a source. It is ignored when reports are compared.
 #[derive(Debug, Clone, Eq, Default)]
 pub struct Place {
     pub file: Vec<u8>,
@@ -70,7 +70,8 @@ impl PartialEq for Place {
 }
 
 impl Place {
-    /// In this program: rustc knows no routine's name, so it is the module's.
+    /// A place in this program. rustc knows no name of a routine, so the module's name stands
+    /// for it.
     fn ours(location: &Location<'_>) -> Place {
         let path = location.file();
         let module = path.rsplit_once("src/").map_or(path, |(_, inside)| inside);
@@ -92,7 +93,7 @@ impl Report {
 
     #[cfg(test)]
     #[track_caller]
-    /// An ERROR report: the request failed.
+    /// An ERROR report: the request has failed.
     pub fn error(sqlstate: &[u8; 5], message: impl Into<Vec<u8>>) -> Report {
         Report::new(Severity::Error, sqlstate, message)
     }
@@ -110,13 +111,13 @@ impl Report {
         }
     }
 
-    /// The same with a detail.
+    /// The same report with a detail.
     pub fn with_detail(mut self, detail: impl Into<Vec<u8>>) -> Report {
         self.detail = Some(detail.into());
         self
     }
 
-    /// The same with a hint.
+    /// The same report with a hint.
     pub fn with_hint(mut self, hint: impl Into<Vec<u8>>) -> Report {
         self.hint = Some(hint.into());
         self
@@ -150,15 +151,15 @@ impl Report {
         finish_message(out, start);
     }
 
-    /// The message as bytes of its own.
+    /// The message as a vector of its own.
     pub fn to_bytes(&self) -> Vec<u8> {
         let mut out = Vec::new();
         self.encode(&mut out);
         out
     }
 
-    /// The message as a client of protocol 2 (or older) understands it: type
-    /// byte, text, NUL, no length (same function, "Old style").
+    /// The message for a client of protocol 2 or older: type byte, text, NUL, no length
+    /// (send_message_to_frontend, "Old style").
     pub fn to_old_style_bytes(&self) -> Vec<u8> {
         let mut out = vec![self.severity.message_type()];
         out.extend_from_slice(self.severity.word().as_bytes());
@@ -174,7 +175,8 @@ fn put_field(out: &mut Vec<u8>, code: u8, text: &[u8]) {
     put_string(out, text);
 }
 
-/// Two blanks, as elog.c has: who looks for "FATAL:  " in a server's log finds ours, too.
+/// Two blanks, as in elog.c: a search for "FATAL:  " in a server's log then finds this
+/// program's lines, too.
 impl std::fmt::Display for Report {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(

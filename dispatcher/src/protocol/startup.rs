@@ -1,12 +1,11 @@
-//! The first packets of a client: requests for encryption, a cancel request,
-//! or the startup packet.
+//! The first packets of a client: requests for encryption, a cancel request, or the startup
+//! packet.
 //!
-//! Follows ProcessStartupPacket (backend/postmaster/postmaster.c of 15) in
-//! limits, order of checks, texts and SQLSTATEs, and what 18 has of protocol 3.2
-//! (backend_startup.c) if the server is one. It differs in three places: a cancel
-//! request may carry a key of up to 256 bytes whatever the server, who asks for GSSAPI
-//! encryption is refused (`N`) unless the pool offers it, and `db_user_namespace` is
-//! left to the server (login/native.rs).
+//! Follows ProcessStartupPacket (backend/postmaster/postmaster.c of 15) in limits, order of
+//! checks, texts and SQLSTATEs, and backend_startup.c of 18 for protocol 3.2 if the server is
+//! an 18. It differs in three places. A cancel request may carry a key of up to 256 bytes with
+//! any server. A request for GSSAPI encryption is refused (`N`) unless the pool offers it.
+//! `db_user_namespace` is left to the server (login/native.rs).
 
 use super::messages::{
     negotiate_protocol_version, newest_protocol, CANCEL_REQUEST_CODE, MOST_STARTUP_BYTES,
@@ -16,13 +15,13 @@ use super::options::{self, Setting};
 use super::report::Report;
 
 const MAX_PACKET: usize = MOST_STARTUP_BYTES;
-/// Few are longer.
+/// Few packets are longer.
 const USUAL_PACKET_BYTES: usize = 256;
-/// A request for encryption, length word and all.
+/// A request for encryption, with its length word.
 const REQUEST_BYTES: usize = 8;
 /// NAMEDATALEN - 1.
 const MAX_NAME: usize = 63;
-/// What 18 takes (ProcessCancelRequestPacket); its own keys have 32.
+/// The longest key that 18 takes (ProcessCancelRequestPacket); its own keys have 32 bytes.
 const MAX_CANCEL_KEY: usize = 256;
 const SSL_REQUEST_CODE: u32 = (1234 << 16) | 5679;
 const GSS_REQUEST_CODE: u32 = (1234 << 16) | 5680;
@@ -30,30 +29,29 @@ const GSS_REQUEST_CODE: u32 = (1234 << 16) | 5680;
 /// What a client asked for in its startup packet.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Startup {
-    /// Protocol version as requested (major in the upper 16 bits); its minor
-    /// number may be newer than what is spoken: see `negotiate`.
+    /// Protocol version as requested (major in the upper 16 bits). Its minor number may be
+    /// newer than the server's: see `negotiate`.
     pub protocol: u32,
     /// Role name, never empty, at most 63 bytes.
     pub user: Vec<u8>,
-    /// Database name, at most 63 bytes; empty for physical replication alone.
+    /// Database name, at most 63 bytes; empty only for physical replication.
     pub database: Vec<u8>,
-    /// What kind of replication connection, if any.
+    /// The kind of replication connection, if any.
     pub replication: Replication,
     /// The `options` text, not split; see [`Startup::take_settings`].
     pub options: Option<Vec<u8>>,
     /// The other parameters as name and value, in the packet's order.
     pub parameters: Vec<Setting>,
-    /// NegotiateProtocolVersion, or empty. Must be the first thing sent.
+    /// NegotiateProtocolVersion, or empty. It must be the first thing sent.
     pub negotiate: Vec<u8>,
     /// The packet as it came, without its length word.
     pub packet: Vec<u8>,
 }
 
 impl Startup {
-    /// Takes all settings as name and value out of it, in the order in which
-    /// process_startup_options (utils/init/postinit.c) applies them: those of
-    /// `options` first. It does so after authentication: so send the error
-    /// only then.
+    /// Takes all settings out of the startup packet as name and value, in the order in which
+    /// process_startup_options (utils/init/postinit.c) applies them: those of `options` first.
+    /// The server does so after authentication, so send the error only then.
     pub fn take_settings(&mut self) -> Result<Vec<Setting>, Report> {
         let mut settings = match self.options.take() {
             Some(text) => options::parse(&text)?,
@@ -90,16 +88,16 @@ impl Startup {
 pub enum Replication {
     /// An ordinary session.
     No,
-    /// A walsender without a database.
+    /// A WAL sender without a database.
     Physical,
-    /// A walsender connected to a database.
+    /// A WAL sender connected to a database.
     Database,
 }
 
-/// A request to cancel what the session with this key runs. Never answered.
+/// A request to cancel the query of the session with this key. It is never answered.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CancelRequest {
-    /// As sent in BackendKeyData.
+    /// The process ID in BackendKeyData.
     pub pid: i32,
     /// Four bytes in protocol 3.0, up to 256 later.
     pub key: Vec<u8>,
@@ -108,30 +106,30 @@ pub struct CancelRequest {
 /// Why the connection ends here.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum StartupError {
-    /// Close without a word to the client; this is for the log.
+    /// Close without a message to the client; the text is for the log.
     Close(&'static str),
     /// Send these bytes, then close; the report is for the log.
     Fatal {
         /// Everything to send, already encoded as this client understands it.
         send: Vec<u8>,
-        /// What the bytes say.
+        /// The error that the bytes contain.
         report: Report,
     },
 }
 
-/// What came of feeding a [`StartupReader`].
+/// The result of feeding a [`StartupReader`].
 #[derive(Debug, PartialEq, Eq)]
 pub enum StartupEvent {
     /// More bytes are needed.
     NeedMore,
-    /// Send this byte (always `N`), then go on feeding.
+    /// Send this byte (always `N`), then continue to feed.
     Answer(u8),
-    /// Send `S`, then speak TLS; what comes within it is another reader's.
+    /// Send `S`, then speak TLS; another reader takes what comes within it.
     Secure,
-    /// The client speaks TLS already. What was fed is the beginning of that.
+    /// The client speaks TLS already. The fed bytes are its beginning.
     Direct,
-    /// GSSAPI encryption is asked for and offered. Whoever shall have the keys
-    /// answers `G`, and reads on.
+    /// GSSAPI encryption is requested and offered. The process that is to have the keys answers
+    /// `G`, and reads on.
     Gss,
     /// A cancel request; close after it.
     Cancel(CancelRequest),
@@ -141,8 +139,8 @@ pub enum StartupEvent {
     Failed(StartupError),
 }
 
-/// Reads the first packets, one event a packet. After `Cancel`, `Startup` or
-/// `Failed` it is done with.
+/// Reads the first packets, with one event for each. It is finished after `Cancel`, `Startup`
+/// or `Failed`.
 #[derive(Debug, Default)]
 pub struct StartupReader {
     held: Vec<u8>,
@@ -158,21 +156,21 @@ pub struct StartupReader {
 /// What this connection may do about TLS.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Tls {
-    /// A request for it is refused.
+    /// A request for TLS is refused.
     #[default]
     Refused,
-    /// By request.
+    /// TLS on request.
     Offered,
-    /// By request, or from the first byte on (17 and later).
+    /// TLS on request, or from the first byte on (17 and later).
     OfferedDirectly,
 }
 
-/// What a TLS connection begins with: a record of type handshake
-/// (ProcessSSLStartup, backend_startup.c). No packet is so long.
+/// The first byte of a TLS connection: a record of type handshake (ProcessSSLStartup,
+/// backend_startup.c). No packet is long enough to begin with it.
 const TLS_HANDSHAKE: u8 = 0x16;
 
 impl StartupReader {
-    /// For a new connection.
+    /// A reader for a new connection.
     pub fn new(server_major: u32, tls: Tls) -> StartupReader {
         StartupReader {
             server_major,
@@ -181,21 +179,21 @@ impl StartupReader {
         }
     }
 
-    /// Does this connection get GSSAPI encryption when it asks for it?
+    /// Sets whether this connection gets GSSAPI encryption when it asks for it.
     pub fn offering_gss(self, offers_gss: bool) -> StartupReader {
         StartupReader { offers_gss, ..self }
     }
 
-    /// For what comes within TLS that the client has begun with of itself: a request
-    /// for it is refused, and the client may go on, as in ProcessStartupPacket
-    /// (backend_startup.c of 17). So is one for GSSAPI encryption, which TLS would have
+    /// A reader for what comes within TLS with which the client began at once. A request for
+    /// TLS is refused, and the client may continue, as in ProcessStartupPacket
+    /// (backend_startup.c of 17). So is a request for GSSAPI encryption, which TLS would have
     /// to carry.
     pub fn within_direct_tls(server_major: u32) -> StartupReader {
         StartupReader::new(server_major, Tls::Refused)
     }
 
-    /// For what comes within TLS or another encryption that was asked for, where nobody
-    /// asks for one again.
+    /// A reader for what comes within TLS or another encryption that was requested, where no
+    /// further encryption can be requested.
     pub fn within_tls(server_major: u32) -> StartupReader {
         StartupReader {
             server_major,
@@ -205,9 +203,9 @@ impl StartupReader {
         }
     }
 
-    /// How many bytes may be read without reading what is not ours: no packet
-    /// is shorter than a request for encryption, and of what comes after such
-    /// a request one byte is enough (see [`StartupReader::feed`]).
+    /// How many bytes may be read without reading what belongs to a backend. No packet is
+    /// shorter than a request for encryption, and of the bytes after such a request one is
+    /// enough (see [`StartupReader::feed`]).
     pub fn wanted(&self) -> usize {
         let missing = self.missing();
         if self.held.len() + missing <= REQUEST_BYTES {
@@ -217,7 +215,7 @@ impl StartupReader {
         }
     }
 
-    /// What the packet lacks, or its length word.
+    /// The bytes that are missing from the packet, or from its length word.
     pub(crate) fn missing(&self) -> usize {
         match self.packet_length() {
             None => 4 - self.held.len(),
@@ -225,8 +223,8 @@ impl StartupReader {
         }
     }
 
-    /// True if part of a packet has come. Stock logs "incomplete startup
-    /// packet" if the connection ends then, and nothing otherwise.
+    /// True if part of a packet has come. Stock logs "incomplete startup packet" if the
+    /// connection ends then, and nothing otherwise.
     pub fn in_packet(&self) -> bool {
         !self.held.is_empty()
     }
@@ -237,11 +235,11 @@ impl StartupReader {
         Some(usize::try_from(i64::from(length) - 4).unwrap_or(0))
     }
 
-    /// Takes what it can use; says how much that was.
+    /// Takes the bytes that it can use. Returns their number, and the event.
     ///
-    /// Stock refuses a connection on which data follow a request for
-    /// encryption before its answer (a man in the middle could have put them
-    /// there). If the input goes on after such a request this does likewise.
+    /// Stock refuses a connection on which data follow a request for encryption before its
+    /// answer, since a man in the middle could have inserted them. If the input goes on after
+    /// such a request, this reader does the same.
     pub fn feed(&mut self, input: &[u8]) -> (usize, StartupEvent) {
         let mut consumed = 0;
         if self.tls == Tls::OfferedDirectly
@@ -327,7 +325,7 @@ impl StartupReader {
     }
 }
 
-/// A FATAL on its way, with what must be sent before it.
+/// A FATAL error, with the bytes that must be sent before it.
 struct Failure {
     before: Vec<u8>,
     report: Report,
@@ -379,7 +377,7 @@ fn early_data(gss: bool) -> Failure {
 }
 
 fn code_of(packet: &[u8]) -> u32 {
-    // Invariant: `feed` let no packet under four bytes through.
+    // Invariant: `feed` lets no packet of less than four bytes through.
     packet
         .get(..4)
         .and_then(|word| word.try_into().ok())
@@ -455,7 +453,7 @@ fn startup(protocol: u32, newest: u32, packet: &[u8]) -> Result<Startup, Failure
     if startup.database.is_empty() {
         startup.database = startup.user.clone();
     }
-    // Bytes, not characters, just as stock cuts them.
+    // Bytes, not characters, as in stock.
     startup.database.truncate(MAX_NAME);
     startup.user.truncate(MAX_NAME);
     if startup.replication == Replication::Physical {
@@ -471,7 +469,7 @@ fn string_at(packet: &[u8], offset: usize) -> &[u8] {
     &rest[..end.unwrap_or(rest.len())]
 }
 
-/// Like stock, `true` after `database` leaves it a walsender with a database.
+/// As in stock, `true` after `database` leaves it a WAL sender with a database.
 fn replication(replication: &mut Replication, value: &[u8]) -> Result<(), Failure> {
     *replication = match (value, parse_bool(value)) {
         (b"database", _) => Replication::Database,
@@ -492,7 +490,7 @@ fn replication(replication: &mut Replication, value: &[u8]) -> Result<(), Failur
     Ok(())
 }
 
-/// parse_bool (utils/adt/bool.c): unique prefixes of the words, any case.
+/// parse_bool (utils/adt/bool.c): unique prefixes of the words, in any case.
 fn parse_bool(value: &[u8]) -> Option<bool> {
     let lower = value.to_ascii_lowercase();
     let is = |word: &[u8], shortest: usize| lower.len() >= shortest && word.starts_with(&lower);

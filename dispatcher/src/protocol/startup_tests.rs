@@ -102,7 +102,7 @@ fn database_defaults_to_user_and_names_are_cut_as_stock_cuts_them() {
     assert_eq!(startup.database, [b'x'; 63]);
     let startup = good(&[b"user\0", &long[..63], b"\0\0"].concat());
     assert_eq!(startup.user.len(), 63);
-    // The last of several counts.
+    // The last of several values counts.
     assert_eq!(good(b"user\0a\0user\0b\0\0").user, b"b");
 }
 
@@ -165,8 +165,8 @@ fn malformed_packets_get_stocks_answers() {
 
 #[test]
 fn a_name_without_terminator_at_the_very_end_is_stocks_layout_error_too() {
-    // Stock adds a zero byte behind the packet: "a\0b" reads as a pair, and
-    // the offset then lies past the end.
+    // Stock puts a zero byte behind the packet: "a\0b" reads as a pair, and the offset then
+    // lies past the end.
     assert_eq!(bad(&hello(b"user\0u\0a\0b")).0, "08P01");
 }
 
@@ -185,7 +185,7 @@ fn lengths_out_of_bounds_close_without_a_word() {
     ] {
         closed(&length.to_be_bytes());
     }
-    // The largest that stock takes.
+    // The largest packet that stock takes.
     let mut bytes = 10_004u32.to_be_bytes().to_vec();
     bytes.extend_from_slice(&PROTOCOL_3_0.to_be_bytes());
     bytes.extend_from_slice(b"user\0");
@@ -253,7 +253,7 @@ fn newer_minor_versions_and_unknown_options_are_negotiated() {
     );
     assert!(startup.parameters.is_empty());
 
-    // It goes out before the complaint about the user, too.
+    // The negotiation is sent before the error about the user, too.
     match only(&packet((3 << 16) | 9, b"\0")) {
         StartupEvent::Failed(StartupError::Fatal { send, .. }) => assert_eq!(send[0], b'v'),
         other => panic!("{other:?}"),
@@ -283,7 +283,7 @@ fn encryption_is_refused_once_for_each_kind() {
             other => panic!("{other:?}"),
         }
     }
-    // A request longer than its code is still one, as in stock.
+    // A request longer than its code is still a request, as in stock.
     let long = packet(SSL_REQUEST_CODE, b"xyz");
     assert_eq!(
         StartupReader::new(15, Tls::Refused).feed(&long),
@@ -305,10 +305,10 @@ fn gss_encryption_is_another_s_to_begin_where_it_is_offered_and_once() {
         reader.feed(&gss).1,
         StartupEvent::Failed(StartupError::Fatal { .. })
     ));
-    // Nobody asks for it within another encryption.
+    // GSSAPI encryption cannot be requested within another encryption.
     let mut within = StartupReader::within_tls(15).offering_gss(true);
     assert!(matches!(within.feed(&gss).1, StartupEvent::Failed(_)));
-    // What comes behind it in the clear is not taken for what is within it.
+    // Bytes behind the request, in the clear, are not taken for encrypted ones.
     let bytes = [gss, hello(b"user\0u\0\0")].concat();
     match offering().feed(&bytes).1 {
         StartupEvent::Failed(StartupError::Fatal { send, .. }) => assert_eq!(send[..2], *b"GE"),
@@ -329,7 +329,7 @@ fn within_tls_from_the_first_byte_on_a_request_for_more_is_refused_once() {
         reader.feed(&hello(b"user\0u\0\0")).1,
         StartupEvent::Startup(_)
     ));
-    // Where it was asked for, that was the one time.
+    // Encryption can be requested only once.
     for request in [ssl, gss] {
         let mut asked = StartupReader::within_tls(17);
         assert!(matches!(asked.feed(&request).1, StartupEvent::Failed(_)));
@@ -349,7 +349,7 @@ fn data_before_the_answer_about_encryption_end_the_connection() {
             }
             other => panic!("{other:?}"),
         }
-        // Read as it asks to be, in pieces or at once.
+        // Read as the reader asks, in pieces or at once.
         for first in 1..=8 {
             let mut reader = StartupReader::new(15, Tls::Refused);
             assert_eq!(reader.wanted(), 9);
@@ -437,7 +437,7 @@ fn wanted_never_reaches_past_a_startup_packet() {
         assert!(reader.in_packet());
     }
     assert_eq!(position, startup.len());
-    // Fed more, it consumes no more.
+    // Given more bytes, the reader consumes no more.
     assert_eq!(
         StartupReader::new(15, Tls::Refused).feed(&bytes).0,
         startup.len()

@@ -1,9 +1,9 @@
 //! The dispatcher's parameters, as the launcher sends them.
 //!
-//! One table names, parses and describes every parameter. The launcher sends
-//! the whole configuration at start and at each reload; a name that is not in
-//! the table is passed over (an older dispatcher meets a newer extension), a
-//! value that cannot be read leaves the parameter as it was and is reported.
+//! One table names, parses and describes every parameter. The launcher sends the whole
+//! configuration at the start and at each reload. A name that is not in the table is ignored:
+//! an older dispatcher may meet a newer extension. An invalid value leaves the parameter as it
+//! was and is reported.
 
 use super::sys::socket::Keepalives;
 use super::tls::context::Settings as TlsSettings;
@@ -12,18 +12,18 @@ use crate::protocol::Report;
 use std::collections::HashSet;
 use std::sync::OnceLock;
 
-/// A pool whose sessions often take each other's gets no more than that: more than can be
-/// at work, as each waits for its client now and then.
+/// The most backends, for each processor, of a pool whose sessions often take each other's
+/// backends. It is more than can be at work, as each session waits for its client now and then.
 const BACKENDS_A_PROCESSOR: usize = 4;
 
-/// A tenth of max_connections is left to clients of the server's own port, but so many
-/// at least, and no more than so many. A superuser's first backends may be among them.
+/// A tenth of max_connections is left to clients of the server's own port, within these limits.
+/// A superuser's first backends may be among them.
 const FOR_OWN_PORT: std::ops::RangeInclusive<u32> = 4..=10;
-/// Of those this part, and one at least, are for superusers of the pool.
+/// One part in this many of those connections, and at least one, is for superusers of the pool.
 const FOR_SUPERUSERS_PART: u32 = 4;
 
-/// Of max_connections this part, and at least so many, are for clients that have yet to
-/// be let in by the server itself.
+/// One part in this many of max_connections, and at least FEWEST_NOT_LET_IN, is for clients
+/// that the server itself authenticates and has not let in yet.
 const NOT_LET_IN_PART: u32 = 8;
 const FEWEST_NOT_LET_IN: u32 = 4;
 const WAL_SENDERS_NOT_LET_IN_PART: usize = 4;
@@ -42,17 +42,17 @@ pub struct Parameters {
     pub unix_socket_permissions: u32,
     pub unix_socket_group: String,
     pub server_port: u16,
-    /// Which settings to change if the pool cannot listen on its port, because it is
-    /// the server's as well; empty if it is not.
+    /// The settings to change if the pool cannot listen on its port because the server uses the
+    /// same; empty if it does not.
     pub port_collision: String,
     pub max_backends: u32,
     pub min_backends: u32,
-    /// -1: what the server's connections leave.
+    /// -1: limited only by the server's connections.
     pub max_dedicated: i32,
-    /// -1: likewise.
+    /// -1: limited only by the server's connections.
     pub max_extra_backends: i32,
     pub sharing_threshold: u32,
-    /// Threads that wait for sessions.
+    /// Threads that wait for events of sessions.
     pub dispatchers: u32,
     pub backend_idle_timeout_ms: u64,
     pub backend_lifetime_ms: u64,
@@ -61,13 +61,13 @@ pub struct Parameters {
     pub session_memory_bytes: u64,
     pub authentication_timeout_ms: u64,
     pub force_migration: bool,
-    /// New clients may become sessions of the pool.
+    /// May new clients become sessions of the pool?
     pub enabled: bool,
-    /// Even where the dispatcher could authenticate.
+    /// The server authenticates every client, even where the dispatcher could.
     pub login_by_server: bool,
-    /// The server makes a role's name of the client's and the database's (up to 16).
+    /// The server combines the client's user and database into the role name (up to 16).
     pub db_user_namespace: bool,
-    /// Who asks for GSSAPI encryption gets it.
+    /// A client that asks for GSSAPI encryption gets it.
     pub gss_encryption: bool,
     pub native_dbuser_names: NativeNames,
     /// 0: never.
@@ -79,26 +79,26 @@ pub struct Parameters {
     pub data_directory: String,
     pub backend_only_parameters: HashSet<String>,
     pub configuration_generation: u64,
-    /// What backends take from the configuration when they start, and never
-    /// again; compared only.
+    /// Settings that backends take from the configuration only when they start, as one text;
+    /// used only for comparison.
     pub backend_start_settings: String,
-    /// What of log_connections is asked for.
+    /// The parts of log_connections that are enabled.
     pub log_receipt: bool,
     pub log_authentication: bool,
     pub log_authorization: bool,
     pub log_disconnections: bool,
     pub log_scheduling: bool,
     pub mock_authentication_nonce: Vec<u8>,
-    /// password_encryption: how passwords are stored that are set now.
+    /// password_encryption: how newly set passwords are stored.
     pub stores_md5: bool,
     /// 0: the server has no such parameter (15).
     pub scram_iterations: u32,
-    /// For who logs in.
+    /// Limits for clients at login.
     pub door: DoorLimits,
     pub constants: Constants,
     pub tls: TlsSettings,
-    /// tcp_keepalives_idle and its like, for the sockets of TLS clients; 0: the
-    /// system's.
+    /// tcp_keepalives_idle and its like, for the sockets of TLS clients; 0: the system's
+    /// default.
     pub keepalives: Keepalives,
 }
 
@@ -226,7 +226,7 @@ const TABLE: &[(&str, Set)] = &[
 ];
 
 impl Parameters {
-    /// Sets one; false if the value cannot be read.
+    /// Sets one parameter; false if the value is invalid.
     pub fn set(&mut self, name: &str, value: &str) -> bool {
         match TABLE.iter().find(|(known, _)| *known == name) {
             Some((_, set)) => set(self, value).is_some(),
@@ -237,9 +237,9 @@ impl Parameters {
         }
     }
 
-    /// Most backends of the pool that may exist, dedicated ones included: what
-    /// the server leaves beside the administrators' connections, and some for clients
-    /// of its own port. `others`: connections that are there besides.
+    /// The most backends that the pool may have, dedicated ones included: the server's
+    /// connections without those for administrators and those for clients of its own port.
+    /// `others`: further connections that exist.
     pub fn backend_ceiling(&self, slots: usize, others: usize) -> usize {
         let server = self
             .max_connections
@@ -255,26 +255,26 @@ impl Parameters {
         own.min(self.max_connections / 4)
     }
 
-    /// Of these, for superusers who wait for a backend. Each is a connection that no plain
-    /// role's client of the server's own port gets: PostgreSQL refuses it where no more are
-    /// left than superuser_reserved_connections (InitPostgres, 15 to 18).
+    /// The part of these that is kept for superusers who wait for a backend. It is not
+    /// available to ordinary roles on the server's own port: PostgreSQL refuses them when only
+    /// superuser_reserved_connections are left (InitPostgres, 15 to 18).
     fn for_superusers(&self) -> u32 {
         (self.for_own_port() / FOR_SUPERUSERS_PART).max(1)
     }
 
-    /// So many of the server's connections may have clients that it has not let in yet: an
+    /// How many of the server's connections clients may have that it has not let in yet: an
     /// eighth.
     pub fn most_not_let_in(&self) -> usize {
         let part = self.max_connections / NOT_LET_IN_PART;
         part.max(FEWEST_NOT_LET_IN) as usize
     }
 
-    /// And so many of its WAL senders: standbys have the others.
+    /// How many WAL senders such clients may have; the others are for standbys.
     pub fn most_wal_senders_not_let_in(&self) -> usize {
         (self.max_wal_senders as usize / WAL_SENDERS_NOT_LET_IN_PART).max(1)
     }
 
-    /// What the scheduler goes by.
+    /// The limits for the core.
     pub fn limits(&self, slots: usize, others: usize) -> Limits {
         Limits {
             max_backends: self.max_backends as usize,
@@ -294,7 +294,7 @@ impl Parameters {
         }
     }
 
-    /// Session memory in bytes, within what offsets can name.
+    /// Session memory in bytes, at most what offsets can address.
     pub fn session_memory(&self) -> usize {
         const MOST: u64 = 8 << 30;
         self.session_memory_bytes.min(MOST) as usize
@@ -318,29 +318,28 @@ impl Parameters {
 
 // ---- Limits before login --------------------------------------------------
 //
-// Limits for whoever stands at the door, before and after he has proved who he
-// is.
+// Limits for clients at login, before and after they have proved their identity.
 
-/// The parameters; 0 is no limit, but of `unauthenticated`.
+/// The parameters; 0 is no limit, except for `unauthenticated`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DoorLimits {
     /// Logins that may begin in a second.
     pub login_rate: u32,
-    /// From one address.
+    /// Logins that may begin in a second from one address.
     pub login_rate_per_address: u32,
     pub sessions_per_address: u32,
     pub sessions_per_user: u32,
-    /// Connections that have not logged in yet; -1: as many as there is room for.
+    /// Connections that have not logged in yet; -1: limited only by the room for them.
     pub unauthenticated: i32,
 }
 
-/// 53300, with the parameter that says so.
+/// An error with SQLSTATE 53300 that names the parameter.
 pub fn limit_exceeded(what: &str, parameter: &str, limit: u32) -> Report {
     Report::fatal(b"53300", what)
         .with_detail(format!("Parameter \"pg_baton.{parameter}\" is {limit}."))
 }
 
-/// A client has sent more than it may before it is known.
+/// The error for a client that has sent too many bytes before its authentication.
 pub fn too_many_login_bytes(most: u64) -> Report {
     Report::fatal(b"54000", "too much was sent before authentication")
         .with_detail(format!("At most {} kB are read.", most / 1024))
@@ -348,14 +347,14 @@ pub fn too_many_login_bytes(most: u64) -> Report {
 
 // ---- Constants that tests change -------------------------------------------
 
-/// Constants, but for tests: `pg_baton.test_constants`.
+/// Values that are constant except in tests, which change them by `pg_baton.test_constants`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Constants {
-    /// Longest time that a client may keep a backend idle while a role has none.
+    /// The longest time that a client may keep a backend idle while a role has none.
     pub extra_idle_timeout_ms: u64,
-    /// Longest wait for a processor of a thread that does not interrupt others.
+    /// The longest average wait for a processor of a thread that does not interrupt others.
     pub batch_scheduling_wait_us: u64,
-    /// Bytes before authentication, each of a TLS handshake and of what follows.
+    /// Bytes before authentication: the limit for a TLS handshake, and again for what follows.
     pub max_login_bytes: u64,
 }
 
@@ -370,8 +369,8 @@ impl Default for Constants {
 }
 
 impl Constants {
-    /// `text`: entries name=value, separated by commas. Entries of other names belong
-    /// to the extension.
+    /// `text`: entries name=value, separated by commas. Entries with other names belong to the
+    /// extension.
     fn changed_by(text: &str) -> Constants {
         let mut constants = Constants::default();
         for (name, value) in text.split(',').filter_map(|entry| entry.split_once('=')) {
@@ -391,13 +390,13 @@ impl Constants {
 
 // ---- Names of native sessions ---------------------------------------------
 //
-// Whose sessions are native since the configuration names them.
+// The users and databases whose sessions are native because the configuration says so.
 
 /// `pg_baton.native_dbuser_names`: entries `database/user`, separated by commas.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NativeNames(Vec<(Pattern, Pattern)>);
 
-/// A name, or `*` or `_`: any. In quotes these are names, too.
+/// A name, or any name: `*` or `_`. In quotes these are names themselves.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Pattern {
     Any,
@@ -420,8 +419,8 @@ impl Pattern {
     }
 }
 
-/// A name in quotes, where `""` stands for one, or one that goes up to a comma,
-/// a slash or a blank; and what comes after it.
+/// A name in quotes, where `""` stands for a quote, or a name up to a comma, a slash or a
+/// blank; and the text after it.
 fn next_name(text: &str) -> Option<(Pattern, &str)> {
     let text = text.trim_start();
     let (name, quoted, rest) = if let Some(mut rest) = text.strip_prefix('"') {
@@ -446,7 +445,7 @@ fn next_name(text: &str) -> Option<(Pattern, &str)> {
 }
 
 impl NativeNames {
-    /// None if it is no such list.
+    /// None if the text is no such list.
     pub fn parse(text: &str) -> Option<NativeNames> {
         let mut entries = Vec::new();
         let mut rest = text.trim();

@@ -1,4 +1,4 @@
-//! Keys of SCRAM (RFC 5802): what a password yields.
+//! Keys of SCRAM (RFC 5802), derived from a password.
 
 use hmac::{Hmac, Mac};
 use sha2::{Digest, Sha256};
@@ -6,13 +6,13 @@ use stringprep::tables;
 use unicode_normalization::UnicodeNormalization;
 use zeroize::{Zeroize, Zeroizing};
 
-/// A SHA-256 sized key.
+/// A key of the size of SHA-256.
 pub type Key = [u8; 32];
 
 /// SCRAM_DEFAULT_ITERATIONS (common/scram-common.h).
 pub const DEFAULT_ITERATIONS: u32 = 4096;
-/// What a password yields with a given salt and count: the client's key and the
-/// server's. They lie in one place, wherever this is moved, until they are
+/// The client's key and the server's, derived from a password with a salt and an iteration
+/// count. They stay in one place of the heap, wherever this value is moved, until they are
 /// overwritten.
 pub struct Keys(Box<[Key; 2]>);
 
@@ -28,13 +28,13 @@ impl Keys {
         Keys(Box::new(made))
     }
 
-    /// Proves that one knows the password.
+    /// Proves that a client knows the password.
     #[cfg(test)]
     pub fn client_key(&self) -> &Key {
         &self.0[0]
     }
 
-    /// Proves that one is the server.
+    /// Proves that the server is the one that has the verifier.
     pub fn server_key(&self) -> &Key {
         &self.0[1]
     }
@@ -61,11 +61,10 @@ pub(super) fn hmac(key: &[u8], parts: &[&[u8]]) -> Key {
     mac.finalize().into_bytes().into()
 }
 
-/// PBKDF2 of the prepared password (scram_SaltedPassword,
-/// common/scram-common.c), as far as it has come.
+/// PBKDF2 of the prepared password (scram_SaltedPassword, common/scram-common.c), as far as it
+/// has been computed.
 pub(super) struct Derivation {
-    /// Two states of SHA-256 that the password was put into. The crates do not
-    /// overwrite them.
+    /// Two states of SHA-256 that the password was put into. The crates do not overwrite them.
     mac: Hmac<Sha256>,
     last: Key,
     salted: Key,
@@ -79,7 +78,7 @@ impl std::fmt::Debug for Derivation {
 }
 
 impl Derivation {
-    /// With the first iteration done.
+    /// Begins, with the first iteration done.
     pub(super) fn begin(password: &[u8], salt: &[u8], iterations: u32) -> Derivation {
         let prepared = prepare(password);
         let key = Hmac::<Sha256>::new_from_slice(&prepared);
@@ -98,8 +97,8 @@ impl Derivation {
         }
     }
 
-    /// Does no more than so many iterations; the keys when all are done. Takes
-    /// about a millisecond of CPU for 4,096.
+    /// Does at most `most` iterations. Returns the keys when all are done. 4,096 iterations
+    /// take about a millisecond of CPU.
     pub(super) fn step(&mut self, most: u32) -> Option<Keys> {
         let now = self.iterations_left.min(most);
         for _ in 0..now {
@@ -112,21 +111,22 @@ impl Derivation {
     }
 }
 
-/// SASLprep; a password that it does not allow is used as it is, like
-/// pg_be_scram_build_secret and libpq do.
+/// SASLprep. A password that it does not allow is used unchanged, as in
+/// pg_be_scram_build_secret and libpq.
 pub(super) fn prepare(password: &[u8]) -> Zeroizing<Vec<u8>> {
     if password.is_ascii() {
-        // pg_saslprep (common/saslprep.c) lets ASCII pass, controls too.
+        // pg_saslprep (common/saslprep.c) lets ASCII pass, control characters included.
         return Zeroizing::new(password.to_vec());
     }
     let prepared = std::str::from_utf8(password).ok().and_then(saslprep);
     Zeroizing::new(prepared.map_or_else(|| password.to_vec(), String::into_bytes))
 }
 
-/// As pg_saslprep, which looks for what is not allowed before it normalises;
-/// RFC 4013, and the crate's own function, look after that.
+/// Follows pg_saslprep, which rejects prohibited characters before it normalises; RFC 4013, and
+/// the crate's own function, do that afterwards.
 fn saslprep(text: &str) -> Option<String> {
-    // As long as the text at most: it does not grow, and leave pieces behind.
+    // The mapped text is no longer than the original, so the string does not grow and leave
+    // copies behind.
     let mut mapped = Zeroizing::new(String::with_capacity(text.len()));
     let letters = text
         .chars()

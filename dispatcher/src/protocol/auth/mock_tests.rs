@@ -1,5 +1,5 @@
-//! A user who does not exist costs the same work as one who does, so that the
-//! time of a refusal tells nothing.
+//! The login of a user that does not exist costs the same work as that of a user that does, so
+//! the time of a refusal tells nothing.
 
 use super::server::{Action, Claim, Method, ServerAuth};
 use super::verifier::{MockSecret, ScramVerifier};
@@ -7,10 +7,10 @@ use base64::engine::general_purpose::STANDARD;
 use base64::Engine;
 use std::time::{Duration, Instant};
 
-/// Of passwords that are set now.
+/// The iterations of newly set passwords.
 const ITERATIONS: u32 = 20_000;
 
-/// What a client sends that knows the protocol and not the password.
+/// The time of a refusal: the client knows the protocol, but not the password.
 fn refused(method: Method, verifier: Option<&[u8]>, is_md5: bool) -> Duration {
     let claim = Claim {
         user: b"alice".to_vec(),
@@ -66,8 +66,9 @@ fn refused(method: Method, verifier: Option<&[u8]>, is_md5: bool) -> Duration {
     }
 }
 
-/// The shortest of many, which nothing else on the machine has a part in: of `times`, and
-/// of as many again, up to `ROUNDS`, while one of the two is more than twice the other.
+/// The shortest times of many, which no other program on the machine has disturbed. Runs
+/// `times`, and again as often, up to `ROUNDS` times, while one of the two is more than twice
+/// the other.
 fn shortest(known: &[u8], method: Method, is_md5: bool, times: u32) -> (Duration, Duration) {
     const ROUNDS: u32 = 20;
     let (mut with, mut without) = (Duration::MAX, Duration::MAX);

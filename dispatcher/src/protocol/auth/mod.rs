@@ -1,10 +1,10 @@
 //! Authentication of clients.
 //!
-//! [`server`] decides whether a client may log in, in place of the server and
-//! with its rules. [`keys`], [`scram`] and [`verifier`] are the mechanics.
+//! [`server`] decides in the server's place and with its rules whether a client may log in.
+//! [`keys`], [`scram`] and [`verifier`] are the mechanics.
 //!
-//! Turning a password into keys costs about a millisecond of CPU
-//! (PBKDF2), so it is a job of its own that the caller runs on another thread.
+//! To turn a password into keys takes about a millisecond of CPU (PBKDF2), so that is a
+//! separate job, which the caller runs on another thread.
 
 pub mod keys;
 pub mod scram;
@@ -14,13 +14,13 @@ pub mod verifier;
 
 use zeroize::Zeroizing;
 
-/// A password, key or the like: never shown by `Debug`, overwritten
-/// when dropped. It lies in one place of the heap, wherever it is moved.
+/// A password, key or the like. `Debug` does not show it, and it is overwritten when dropped.
+/// It stays in one place of the heap, wherever the value is moved.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Secret(Zeroizing<Vec<u8>>);
 
 impl Secret {
-    /// Takes the bytes over.
+    /// Takes over the bytes.
     pub fn new(bytes: impl Into<Vec<u8>>) -> Secret {
         Secret(Zeroizing::new(bytes.into()))
     }

@@ -1,6 +1,6 @@
 //! SCRAM-SHA-256 (RFC 5802, RFC 7677): proofs, and the messages.
 //!
-//! Messages are read exactly as auth-scram.c of the server does, error for error.
+//! Messages are parsed exactly as in the server's auth-scram.c, error for error.
 
 use base64::engine::general_purpose::STANDARD;
 use base64::Engine;
@@ -10,11 +10,11 @@ use super::keys::{hmac, stored_key, xor, Key};
 use super::scram_text::{check_text, malformed, sanitize, sanitize_text, AttributeReader};
 use super::verifier::{equal, ScramVerifier};
 
-/// The one mechanism offered.
+/// The mechanism without channel binding.
 pub const MECHANISM: &str = "SCRAM-SHA-256";
-/// The one with channel binding.
+/// The mechanism with channel binding.
 pub const MECHANISM_PLUS: &str = "SCRAM-SHA-256-PLUS";
-/// The one kind of channel binding.
+/// The only kind of channel binding.
 const END_POINT: &[u8] = b"tls-server-end-point";
 /// SCRAM_RAW_NONCE_LEN (common/scram-common.h).
 const NONCE_BYTES: usize = 18;
@@ -23,14 +23,14 @@ fn nonce() -> String {
     STANDARD.encode(rand::random::<[u8; NONCE_BYTES]>())
 }
 
-/// What of channel binding.
+/// The state of channel binding.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Binding {
     /// There is no TLS.
     Impossible,
-    /// It was offered, and the client has chosen the mechanism without.
+    /// It was offered, and the client has chosen the mechanism without it.
     NotChosen,
-    /// The client has chosen it; this is the server's certificate's hash.
+    /// The client has chosen it; this is the hash of the server's certificate.
     Chosen(Vec<u8>),
 }
 
@@ -168,7 +168,8 @@ impl ServerExchange {
         &self.server_first
     }
 
-    /// What a client that is bound to our certificate says in its final message.
+    /// The channel binding that a client states in its final message if it sees the server's
+    /// certificate.
     fn bound_to(&self) -> Vec<u8> {
         let hash = match &self.binding {
             Binding::Chosen(hash) => hash.as_slice(),
@@ -178,9 +179,8 @@ impl ServerExchange {
         STANDARD.encode(input).into_bytes()
     }
 
-    /// Reads the client's final message (read_client_final_message) and
-    /// checks its proof: the server's final message. None if the proof is wrong; the work
-    /// is the same.
+    /// Reads the client's final message (read_client_final_message) and checks its proof.
+    /// Returns the server's final message; None if the proof is wrong, after the same work.
     pub fn finish(&self, message: &[u8]) -> Result<Option<Vec<u8>>, Report> {
         check_text(message)?;
         let mut reader = AttributeReader::new(message);

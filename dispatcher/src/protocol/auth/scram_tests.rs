@@ -34,8 +34,8 @@ fn server_speaks_the_rfcs_exchange() {
 
 #[test]
 fn client_speaks_the_rfcs_exchange_but_for_the_user_name() {
-    // The RFC's client names the user; libpq leaves that to the startup
-    // packet, so that the proof is another.
+    // The RFC's client names the user; libpq leaves that to the startup packet, so its proof is
+    // different.
     let client = ClientExchange {
         nonce: "rOprNGfwEbeRWgbNEkqO".to_owned(),
     };
@@ -72,15 +72,15 @@ fn passwords_are_prepared_as_the_server_prepares_them() {
         ("\u{aa}".as_bytes(), b"a"),
         ("\u{2168}".as_bytes(), b"IX"),
         ("a\u{a0}b".as_bytes(), b"a b"),
-        // Not allowed, not UTF-8, or nothing left: as it is.
+        // Prohibited, not UTF-8, or nothing left: used unchanged.
         ("\u{e9}\u{7}".as_bytes(), "\u{e9}\u{7}".as_bytes()),
         ("\u{627}1".as_bytes(), "\u{627}1".as_bytes()),
         (b"\xff\xfe", b"\xff\xfe"),
-        // Not allowed, though what normalising makes of it is.
+        // Prohibited, although the normalised text is not.
         ("a\u{340}b".as_bytes(), "a\u{340}b".as_bytes()),
         ("\u{1f130}x".as_bytes(), "\u{1f130}x".as_bytes()),
         ("\u{ad}".as_bytes(), "\u{ad}".as_bytes()),
-        // ASCII passes whatever it is.
+        // ASCII always passes.
         (b"a\x07b", b"a\x07b"),
     ] {
         assert_eq!(prepare(password)[..], *prepared, "{password:?}");
@@ -191,7 +191,7 @@ fn who_is_bound_to_another_certificate_is_refused() {
         (b"another".as_slice(), b"28000"),
     ] {
         let input = [b"p=tls-server-end-point,,", given].concat();
-        // the nonce is wrong: that comes after the binding
+        // the nonce is wrong: that is checked after the binding
         let message = format!("c={},r=x,p=AAAA", STANDARD.encode(input));
         let report = server.finish(message.as_bytes()).expect_err("refused");
         assert_eq!(&report.sqlstate, expected);
@@ -202,7 +202,7 @@ fn who_is_bound_to_another_certificate_is_refused() {
         &sqlstate(start(bound(), b"p=tls-unique,,n=,r=abc")),
         b"08P01"
     );
-    // It could have had one: somebody has taken the offer away.
+    // The client could have had channel binding: an attacker has removed the offer.
     assert_eq!(
         &sqlstate(start(Binding::NotChosen, b"y,,n=,r=abc")),
         b"28000"

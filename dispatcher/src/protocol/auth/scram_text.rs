@@ -1,9 +1,9 @@
-//! What SCRAM's messages are made of: attributes and their values, and how they
-//! are shown in an error (auth-scram.c).
+//! The parts of SCRAM's messages: attributes and their values, and how errors show them
+//! (auth-scram.c).
 
 use crate::protocol::report::Report;
 
-/// scram_exchange's checks of every message.
+/// The checks that scram_exchange makes of every message.
 pub(super) fn check_text(message: &[u8]) -> Result<(), Report> {
     if message.is_empty() {
         return Err(malformed("The message is empty."));
@@ -27,7 +27,7 @@ pub(super) fn sanitize(byte: u8) -> String {
     }
 }
 
-/// sanitize_str: at most 30 bytes, and only what can be printed.
+/// sanitize_str: at most 30 bytes, and only printable ones.
 pub(super) fn sanitize_text(text: &[u8]) -> String {
     (text.iter().take(30))
         .map(|byte| match byte {

@@ -1,14 +1,13 @@
 //! Authentication of a client, in the server's place.
 //!
-//! The caller knows (from the launcher) which method pg_hba.conf asks for and
-//! what the role's stored password is. [`ServerAuth::start`] gives the first
-//! action; then the caller does what each action says and feeds what the
-//! client sends. Messages, order, texts and SQLSTATEs are those of
-//! backend/libpq/auth.c and auth-sasl.c.
+//! The caller knows from the launcher which method pg_hba.conf demands and how the role's
+//! password is stored. [`ServerAuth::start`] returns the first action. The caller then carries
+//! out each action and feeds what the client sends. Messages, order, texts and SQLSTATEs are
+//! those of backend/libpq/auth.c and auth-sasl.c.
 //!
-//! A role that does not exist, has no usable password or whose password has
-//! expired goes the same way as any other, with the same work, and fails at
-//! the end as a wrong password does: a stranger cannot tell which.
+//! A role that does not exist, has no usable password, or has an expired one is treated like
+//! any other, with the same work, and fails at the end as a wrong password does: a stranger
+//! cannot distinguish these cases.
 
 use super::super::frontend::{Response, ResponseReader};
 use super::super::messages;
@@ -27,67 +26,67 @@ const MAX_SASL_MESSAGE: u32 = 1024;
 /// The method of the matching line of pg_hba.conf.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Method {
-    /// Anyone is let in.
+    /// Every client is let in.
     Trust,
-    /// Nobody is.
+    /// No client is let in.
     Reject,
     /// scram-sha-256
     Scram,
-    /// md5; SCRAM if that is what the role's password is stored as.
+    /// md5; SCRAM if the role's password is stored for SCRAM.
     Md5,
-    /// The password in clear.
+    /// The password in the clear.
     Password,
-    /// The operating system's user; decided by whoever knows the maps.
+    /// The user of the operating system; the caller knows the maps and decides.
     Peer,
 }
 
-/// Who wants to log in, and by what rule.
+/// The client's user, and the rule for its authentication.
 #[derive(Debug, Clone)]
 pub struct Claim {
     /// Role name, from the startup packet.
     pub user: Vec<u8>,
     /// How to authenticate.
     pub method: Method,
-    /// `pg_authid.rolpassword`; None if there is no such role, no password,
-    /// or it has expired.
+    /// `pg_authid.rolpassword`; None if the role does not exist, or its password does not or
+    /// has expired.
     pub verifier: Option<Vec<u8>>,
     /// For [`Method::Peer`]: the maps allow it.
     pub peer_allowed: bool,
-    /// The server's password_encryption is md5: an unknown user is then
-    /// treated as one whose password is stored so.
+    /// The server's password_encryption is md5: an unknown user is then treated as a user whose
+    /// password is stored that way.
     pub encryption_is_md5: bool,
-    /// And else this often iterated, where it is compared here; 0: as by default. A
-    /// challenge says 4096 of an unknown user, as stock's does (mock_scram_secret).
+    /// Otherwise an unknown user's SCRAM password counts as iterated this often where the
+    /// dispatcher compares it; 0: the default. A challenge for an unknown user says 4096, as in
+    /// stock (mock_scram_secret).
     pub scram_iterations: u32,
-    /// tls-server-end-point of the client's TLS connection, if it has one: it
-    /// is then offered SCRAM-SHA-256-PLUS.
+    /// tls-server-end-point of the client's TLS connection, if it has one: the client is then
+    /// offered SCRAM-SHA-256-PLUS.
     pub channel_binding: Option<Vec<u8>>,
 }
 
-/// What to do next.
+/// What the caller is to do next.
 #[derive(Debug)]
 pub enum Action {
     /// More bytes are needed.
     NeedMore,
     /// Send these bytes, then feed what comes.
     Send(Vec<u8>),
-    /// Run the job on some other thread and bring its result to
-    /// [`ServerAuth::password_checked`].
+    /// Run the job on another thread and pass its result to [`ServerAuth::password_checked`].
     VerifyPassword(Box<PasswordJob>),
-    /// The client is who it says. Send these bytes (they may be none); then
-    /// comes AuthenticationOk, which is the caller's to send.
+    /// The client has proved its identity. Send these bytes, if any; the caller then sends
+    /// AuthenticationOk.
     Done {
         /// The last message of the exchange.
         send: Vec<u8>,
     },
     /// Send this and close.
     Failed(Report),
-    /// Close without a word, as stock does; this is for the log.
+    /// Close without a message, as stock does; the text is for the log.
     Close(&'static str),
 }
 
-/// Comparing a password with what is stored: about a millisecond of CPU,
-/// unless the verifier says otherwise.
+/// The comparison of a password with the stored one. It takes about a millisecond of CPU,
+/// unless the verifier demands more iterations.
 #[derive(Debug)]
 pub struct PasswordJob {
     user: Vec<u8>,
@@ -98,13 +97,13 @@ pub struct PasswordJob {
 }
 
 impl PasswordJob {
-    /// Does anybody wait for it?
+    /// Does the authentication still wait for the result?
     pub fn is_wanted(&self) -> bool {
         self.wanted.strong_count() > 0
     }
 
-    /// plain_crypt_verify (backend/libpq/crypt.c), so many iterations of it.
-    /// Blocks for their CPU time. Is it the password? None: not known yet.
+    /// plain_crypt_verify (backend/libpq/crypt.c), a number of its iterations. Blocks for their
+    /// CPU time. Returns whether the password is right; None: not known yet.
     pub fn step(&mut self, iterations: u32) -> Option<bool> {
         let password = self.password.expose();
         Some(match &self.verifier {
@@ -131,12 +130,11 @@ enum State {
     },
     /// Waiting for `p` with the password.
     Password,
-    /// Waiting for the result of a job.
-    /// The job is wanted as long as this lives.
+    /// Waiting for the result of a job. The job is wanted as long as this value lives.
     Checking(#[allow(dead_code, reason = "what counts is that it is there")] Arc<()>),
     /// Waiting for SASLInitialResponse.
     SaslInitial,
-    /// It came without data, and an empty challenge went out.
+    /// SASLInitialResponse came without data, and an empty challenge was sent.
     SaslFirst,
     /// Waiting for the client's final message.
     SaslFinal(Box<ServerExchange>),
@@ -144,13 +142,12 @@ enum State {
     Over,
 }
 
-/// One client's authentication. After `Done`, `Failed` or `Close` it is done
-/// with.
+/// The authentication of one client. It is finished after `Done`, `Failed` or `Close`.
 pub struct ServerAuth {
     user: Vec<u8>,
-    /// What is stored, or made up.
+    /// The stored verifier, or a mock one.
     verifier: Verifier,
-    /// It was made up: fail in the end, whatever comes.
+    /// The verifier is a mock: the authentication fails in the end, whatever comes.
     doomed: bool,
     channel_binding: Option<Vec<u8>>,
     /// The client has chosen SCRAM-SHA-256-PLUS.
@@ -166,7 +163,7 @@ impl std::fmt::Debug for ServerAuth {
 }
 
 impl ServerAuth {
-    /// Begins; the action says what to do first.
+    /// Begins; the action is the first one for the caller.
     pub fn start(claim: Claim, mock: &MockSecret) -> (ServerAuth, Action) {
         let stored = claim.verifier.as_deref().and_then(Verifier::parse);
         let mut made_up = mock.verifier(&claim.user);
@@ -212,8 +209,8 @@ impl ServerAuth {
                 auth.state = State::Password;
                 sending(messages::authentication_cleartext)
             }
-            // CheckPWChallengeAuth: what is stored decides; if nothing is,
-            // what would be.
+            // CheckPWChallengeAuth: the stored password decides; without one, the way in which
+            // a new password would be stored.
             Method::Md5 => match stored {
                 Some(Verifier::Md5(stored)) => auth.ask_md5(Some(stored)),
                 Some(Verifier::Scram(stored)) => auth.ask_scram(Some(stored)),
@@ -248,8 +245,8 @@ impl ServerAuth {
         sending(|out| messages::authentication_sasl(out, mechanisms))
     }
 
-    /// How many bytes may be read from the client without reading past the
-    /// message that is expected; 0 if none is.
+    /// How many bytes may be read from the client without reading past the expected message; 0
+    /// if none is expected.
     pub fn wanted(&self) -> usize {
         match self.state {
             State::Over | State::Checking(_) => 0,
@@ -257,7 +254,7 @@ impl ServerAuth {
         }
     }
 
-    /// Takes what it can use; says how much that was, and what to do.
+    /// Takes the bytes that it can use. Returns their number, and the next action.
     pub fn feed(&mut self, input: &[u8]) -> (usize, Action) {
         if matches!(self.state, State::Over | State::Checking(_)) {
             return (0, Action::NeedMore);
@@ -273,8 +270,8 @@ impl ServerAuth {
                     format!("expected {what} response, got message type {message_type}"),
                 ))
             }
-            // CheckSASLAuth makes of it a failed authentication;
-            // recv_password_packet takes it for the connection's end.
+            // CheckSASLAuth takes this for a failed authentication, recv_password_packet for
+            // the end of the connection.
             Response::BadLength if self.in_sasl() => self.wrong_password(),
             Response::BadLength => Action::Close("invalid message length"),
         };
@@ -284,7 +281,7 @@ impl ServerAuth {
         (consumed, action)
     }
 
-    /// Goes on after [`Action::VerifyPassword`].
+    /// Continues after [`Action::VerifyPassword`].
     pub fn password_checked(&mut self, matches: bool) -> Action {
         let expected = matches!(self.state, State::Checking(_));
         self.state = State::Over;
@@ -322,7 +319,7 @@ impl ServerAuth {
                     Ok(response) => response,
                     Err(report) => return Action::Failed(report),
                 };
-                // Without a stored hash the same is computed of anything.
+                // Without a stored hash the same work is done with an empty one.
                 let hash = stored.as_ref().map_or(&b""[..], Secret::expose);
                 let right = verifier::md5_response(hash, salt);
                 if verifier::equal(response.expose(), &right) && stored.is_some() {
@@ -374,7 +371,7 @@ impl ServerAuth {
 
     fn sasl_first(&mut self, data: &[u8]) -> Action {
         let Verifier::Scram(stored) = &self.verifier else {
-            // ask_scram leaves no other kind.
+            // ask_scram leaves no other kind of verifier.
             return self.wrong_password();
         };
         let binding = match &self.channel_binding {
@@ -407,8 +404,8 @@ fn password_of(body: &[u8]) -> Result<Secret, Report> {
     Ok(Secret::new(password))
 }
 
-/// SASLInitialResponse as CheckSASLAuth takes it apart: whether it is the
-/// mechanism with channel binding, and the data; None if there are none.
+/// Parses SASLInitialResponse as CheckSASLAuth does. Returns whether the mechanism has channel
+/// binding, and the data; None if there are none.
 fn sasl_initial(body: &[u8], has_plus: bool) -> Result<(bool, Option<&[u8]>), Report> {
     let violation = |text: &str| Report::fatal(b"08P01", text);
     let Some(end) = body.iter().position(|byte| *byte == 0) else {

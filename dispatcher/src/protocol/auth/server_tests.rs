@@ -48,7 +48,7 @@ fn start(method: Method, stored: Option<&[u8]>) -> (ServerAuth, Action) {
     ServerAuth::start(claim(method, stored), &MockSecret::new(*b"mock"))
 }
 
-/// Lets a client log in; gives the last action and what was asked.
+/// Lets a client log in. Returns the last action and what the client was asked for.
 fn log_in(claim: Claim, proof: Proof, chunk: usize) -> (Action, Vec<&'static str>) {
     let (mut server, mut action) = ServerAuth::start(claim, &MockSecret::new(*b"mock"));
     let mut client = ClientAuth::new(proof);
@@ -170,8 +170,9 @@ fn an_unusable_verifier_looks_like_a_wrong_password() {
 
 #[test]
 fn no_proof_opens_a_made_up_verifier() {
-    // Stored and server key of a mock verifier are zeros: the server key
-    // could be known, the stored key has no known ClientKey; doomed anyway.
+    // The stored key and the server key of a mock verifier are zeros. An attacker could know
+    // the server key, but no ClientKey for the stored key is known. The login is doomed in any
+    // case.
     let proof = Proof::ClientKey([0; 32]);
     let (action, _) = log_in(claim(Method::Scram, None), proof, 1000);
     assert_wrong_password(&action);
@@ -380,7 +381,7 @@ fn sasl_without_initial_data_gets_an_empty_challenge() {
 
 #[test]
 fn who_was_told_that_there_is_no_channel_binding_is_refused() {
-    // Somebody has taken SCRAM-SHA-256-PLUS from the list on its way to the client.
+    // An attacker has removed SCRAM-SHA-256-PLUS from the list on its way to the client.
     let refusal = |flag: &str, channel_binding: Option<Vec<u8>>| {
         let mut claim = claim(Method::Scram, Some(SCRAM));
         claim.channel_binding = channel_binding;
@@ -399,7 +400,8 @@ fn who_was_told_that_there_is_no_channel_binding_is_refused() {
     );
     let hash = || Some(vec![7; 32]);
     assert_eq!(refusal("y", hash()), Some(refused));
-    // It is right where there is none, and whoever supports none says so.
+    // The flag is right where there is no channel binding, and a client that supports none says
+    // so.
     assert_eq!(refusal("y", None), None);
     assert_eq!(refusal("n", hash()), None);
 }

@@ -1,5 +1,5 @@
-//! The client's side of authentication, for tests of the server's: what libpq would
-//! send without channel binding.
+//! The client's side of authentication, for tests of the server's side: what libpq would send
+//! without channel binding.
 
 use super::super::messages;
 use super::keys::{hmac, stored_key, xor, Derivation, Key};
@@ -14,7 +14,7 @@ pub struct ClientExchange {
     pub nonce: String,
 }
 
-/// The server's first message, read.
+/// The server's first message, parsed.
 #[derive(Debug, Clone)]
 pub struct Challenge {
     pub salt: Vec<u8>,
@@ -24,7 +24,7 @@ pub struct Challenge {
 }
 
 impl ClientExchange {
-    /// With a new nonce.
+    /// Begins with a new nonce.
     pub fn new() -> ClientExchange {
         let nonce = STANDARD.encode(rand::random::<[u8; 18]>());
         ClientExchange { nonce }
@@ -53,7 +53,7 @@ impl ClientExchange {
         }
     }
 
-    /// The final message, and the server's answer if it has this key.
+    /// The final message, and the answer of a server that has this key.
     pub fn client_final(
         &self,
         challenge: &Challenge,
@@ -76,19 +76,19 @@ impl ClientExchange {
     }
 }
 
-/// What a client has to prove itself with.
+/// What a client has to prove its identity.
 #[derive(Debug, Clone)]
 pub enum Proof {
     Password(Vec<u8>),
     ClientKey(Key),
 }
 
-/// One that logs in as alice.
+/// A client that logs in as alice.
 #[derive(Debug)]
 pub struct ClientAuth {
     proof: Proof,
     exchange: ClientExchange,
-    /// What the server shall say last.
+    /// The server's expected last message.
     expected: Option<Vec<u8>>,
 }
 
@@ -108,7 +108,7 @@ impl ClientAuth {
         }
     }
 
-    /// Answers one Authentication message; nothing to SCRAM's last.
+    /// Answers one Authentication message; the answer to SCRAM's last one is empty.
     pub fn answer(&mut self, request: u32, data: &[u8]) -> Vec<u8> {
         let mut out = Vec::new();
         match request {

@@ -1,8 +1,8 @@
-//! What the server stores of a password (`pg_authid.rolpassword`), and how a
-//! password compares with it.
+//! The server's stored form of a password (`pg_authid.rolpassword`), and the comparison of a
+//! password with it.
 //!
-//! Follows get_password_type and plain_crypt_verify (backend/libpq/crypt.c)
-//! and parse_scram_secret (backend/libpq/auth-scram.c).
+//! Follows get_password_type and plain_crypt_verify (backend/libpq/crypt.c) and
+//! parse_scram_secret (backend/libpq/auth-scram.c).
 
 use base64::engine::general_purpose::STANDARD;
 use base64::Engine;
@@ -13,7 +13,7 @@ use subtle::ConstantTimeEq;
 use super::keys::{Derivation, Key, DEFAULT_ITERATIONS};
 use super::Secret;
 
-/// Bytes of salt in a verifier that is made up (SCRAM_DEFAULT_SALT_LEN).
+/// Bytes of salt in a mock verifier (SCRAM_DEFAULT_SALT_LEN).
 const MOCK_SALT_BYTES: usize = 16;
 
 /// A role's stored password, parsed.
@@ -30,7 +30,7 @@ pub enum Verifier {
 pub struct ScramVerifier {
     /// How often the hash is iterated.
     pub iterations: u32,
-    /// Base64, as stored: it goes to the client as it is.
+    /// Base64, as stored: it is sent to the client unchanged.
     pub salt: String,
     /// H(ClientKey).
     pub stored_key: Key,
@@ -45,7 +45,7 @@ impl std::fmt::Debug for ScramVerifier {
 }
 
 impl Verifier {
-    /// None if it is of no kind that PostgreSQL stores.
+    /// None if the text is of no kind that PostgreSQL stores.
     pub fn parse(stored: &[u8]) -> Option<Verifier> {
         if let Some(digits) = stored.strip_prefix(b"md5") {
             // MD5_PASSWD_CHARSET (common/md5.h) has lower-case digits only.
@@ -59,7 +59,7 @@ impl Verifier {
 }
 
 impl ScramVerifier {
-    /// None if it is not well formed.
+    /// None if the text is not well formed.
     pub fn parse(stored: &[u8]) -> Option<ScramVerifier> {
         let rest = std::str::from_utf8(stored)
             .ok()?
@@ -79,9 +79,9 @@ impl ScramVerifier {
         })
     }
 
-    /// Begins to make the keys that `password` yields with this salt.
+    /// Begins to derive the keys from `password` with this salt.
     pub(super) fn derivation(&self, password: &[u8]) -> Derivation {
-        // Invariant: the salt was decoded when this was made.
+        // Invariant: the salt was decoded when this verifier was parsed or made.
         let salt = STANDARD.decode(&self.salt).unwrap_or_default();
         Derivation::begin(password, &salt, self.iterations)
     }
@@ -92,12 +92,12 @@ impl ScramVerifier {
     }
 }
 
-/// What makes up the salt of a user who has none.
+/// The secret from which the salt of a user without a stored one is derived.
 ///
-/// The answer for a user must be the same whenever and wherever it is asked
-/// for, or asking twice tells that it is made up: so this should be the
-/// server's own mock authentication nonce (GetMockAuthenticationNonce), with
-/// which the server's port and every dispatcher give the same salt.
+/// The salt for a user must always be the same, whenever and on whichever port the client asks:
+/// otherwise two attempts show that it is made up. So this should be the server's own mock
+/// authentication nonce (GetMockAuthenticationNonce), with which the server's port and every
+/// dispatcher give the same salt.
 #[derive(Clone)]
 pub struct MockSecret(Secret);
 
@@ -113,13 +113,12 @@ impl MockSecret {
         MockSecret(Secret::new(bytes))
     }
 
-    /// Good until this process ends.
+    /// A secret that lasts until this process ends.
     pub fn random() -> MockSecret {
         MockSecret::new(rand::random::<[u8; 32]>())
     }
 
-    /// A verifier that no password fits, as mock_scram_secret and
-    /// scram_mock_salt make it.
+    /// A verifier that no password matches, made as in mock_scram_secret and scram_mock_salt.
     pub fn verifier(&self, user: &[u8]) -> ScramVerifier {
         let digest = Sha256::new()
             .chain_update(user)
@@ -134,8 +133,7 @@ impl MockSecret {
     }
 }
 
-/// `md5` and the hexadecimal digest of both texts (pg_md5_encrypt,
-/// common/md5_common.c).
+/// `md5` and the hexadecimal digest of both texts (pg_md5_encrypt, common/md5_common.c).
 pub fn md5_encrypt(text: &[u8], salt: &[u8]) -> Vec<u8> {
     let digest = Md5::new().chain_update(text).chain_update(salt).finalize();
     let mut out = b"md5".to_vec();
@@ -145,12 +143,12 @@ pub fn md5_encrypt(text: &[u8], salt: &[u8]) -> Vec<u8> {
     out
 }
 
-/// What a client that knows `stored` (md5 and digits) answers to a salt.
+/// The answer to a salt by a client that knows `stored` (md5 and digits).
 pub fn md5_response(stored: &[u8], salt: [u8; 4]) -> Vec<u8> {
     md5_encrypt(stored.strip_prefix(b"md5").unwrap_or(stored), &salt)
 }
 
-/// Equal bytes; takes as long for any content of the same length.
+/// Are the bytes equal? Takes equally long for any content of the same length.
 pub fn equal(left: &[u8], right: &[u8]) -> bool {
     left.ct_eq(right).into()
 }

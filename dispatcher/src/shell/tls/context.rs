@@ -1,8 +1,7 @@
 //! From the server's parameters and its key file to the context of TLS sessions.
 //!
-//! Follows be_tls_init (be-secure-openssl.c) in order, choices and texts: what
-//! OpenSSL is told here is what the server tells it. Reads files and may run a
-//! command: blocks.
+//! Follows be_tls_init (be-secure-openssl.c) in order, choices and texts: OpenSSL gets the same
+//! settings here as in the server. Blocks, as it reads files and may run a command.
 
 use crate::shell::sys::openssl_functions::{self, signature_digest};
 use crate::shell::sys::{openssl_memory, process};
@@ -31,17 +30,17 @@ const FIRST_MAJOR_WITH_ALPN: u32 = 17;
 /// The first major with ssl_groups and ssl_tls13_ciphers.
 const FIRST_MAJOR_WITH_GROUPS: u32 = 18;
 
-/// SSL_OP_CLEANSE_PLAINTEXT (openssl/ssl.h of 3.0; 1.1.1 takes no notice): OpenSSL
-/// overwrites data in its own buffer once it has given them. That is for whoever has
-/// not called [`openssl_memory::take_over`], which costs less.
+/// SSL_OP_CLEANSE_PLAINTEXT (openssl/ssl.h of 3.0; 1.1.1 ignores it): OpenSSL overwrites data
+/// in its own buffer after it has returned them. For programs that have not called
+/// [`openssl_memory::take_over`], which costs less.
 const CLEANSE_PLAINTEXT: SslOptions = SslOptions::from_bits_retain(1 << 1);
 
-/// What the server's key, certificate and rules come to.
+/// The result of the server's key, certificate and TLS parameters.
 pub struct ServerContext {
     context: SslContext,
-    /// A client may begin with TLS at once.
+    /// May a client begin with TLS at once?
     pub takes_direct: bool,
-    /// Client certificates are asked for and checked.
+    /// Are client certificates requested and checked?
     pub has_ca: bool,
     /// tls-server-end-point of RFC 5929: the certificate's hash.
     pub end_point: Option<Vec<u8>>,
@@ -55,21 +54,21 @@ impl ServerContext {
     }
 }
 
-/// Why is it being loaded?
+/// Why the context is loaded.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Occasion {
     Start,
     Reload,
 }
 
-/// Of the private key, as the launcher has been given it; None if it was not to ask, or
-/// nobody said one.
+/// The passphrase of the private key, which the launcher has obtained. None if the launcher was
+/// not to ask, or got no passphrase.
 pub type Passphrase = Option<Zeroizing<Vec<u8>>>;
 
 /// ERR_SYSTEM_FLAG (openssl/err.h of 3.0): the rest of the code is an errno.
 const SYSTEM_ERROR: u64 = 1 << 31;
 
-/// The first thing that went wrong, as SSLerrmessage has it.
+/// The text of the first error, as SSLerrmessage has it.
 pub fn reason(error: &ErrorStack) -> String {
     let Some(first) = error.errors().first() else {
         return "no SSL error reported".to_owned();
@@ -84,7 +83,7 @@ pub fn reason(error: &ErrorStack) -> String {
     }
 }
 
-/// The context, or what the log says why there is none. Blocks.
+/// Loads the context. An error is the text for the log. Blocks.
 pub fn load(
     settings: &Settings,
     server_major: u32,
@@ -93,7 +92,7 @@ pub fn load(
 ) -> Result<ServerContext, String> {
     let mut builder = SslContext::builder(SslMethod::tls_server())
         .map_err(|error| format!("could not create SSL context: {}", reason(&error)))?;
-    // A relay that has nothing to do keeps no buffers.
+    // So an idle relay keeps no buffers.
     builder.set_mode(SslMode::ACCEPT_MOVING_WRITE_BUFFER | SslMode::RELEASE_BUFFERS);
     load_certificate(&mut builder, settings)?;
     load_key(&mut builder, settings, occasion, passphrase)?;
@@ -155,7 +154,7 @@ fn load_key(
         format!("could not load private key file \"{file}\": {reason}")
     };
     let has_command = !settings.passphrase_command.is_empty();
-    // Without a command there is nobody to ask: this program has no terminal.
+    // Without a command no passphrase can be had: this program has no terminal.
     let may_ask =
         has_command && (occasion == Occasion::Start || settings.passphrase_command_supports_reload);
     let mut is_wanted = false;
@@ -182,7 +181,7 @@ fn load_key(
         ),
         _ => not_loaded(&error),
     })?;
-    // Another's than the certificate's is found here already.
+    // Already finds out if the key does not belong to the certificate.
     builder
         .set_private_key(&key)
         .map_err(|error| not_loaded(&error))?;
@@ -191,7 +190,7 @@ fn load_key(
         .map_err(|error| format!("check of private key failed: {}", reason(&error)))
 }
 
-/// The words of ssl_protocol_versions_info (guc.c); "" is any.
+/// The words of ssl_protocol_versions_info (guc.c); "" is any version.
 fn version(name: &str) -> Option<SslVersion> {
     Some(match name {
         "TLSv1" => SslVersion::TLS1,
@@ -213,15 +212,15 @@ fn set_versions(builder: &mut SslContextBuilder, settings: &Settings) -> Result<
     builder
         .set_max_proto_version(most)
         .map_err(|_| "could not set maximum SSL protocol version".to_owned())?;
-    // By their names, which sort as they follow each other.
+    // Compared by name: the names sort in the order of the versions.
     if most.is_some() && settings.min_protocol_version > settings.max_protocol_version {
         return Err("could not set SSL protocol version range: \"ssl_min_protocol_version\" cannot be higher than \"ssl_max_protocol_version\"".to_owned());
     }
     Ok(())
 }
 
-/// initialize_dh: parameters of a file, else RFC 3526's group of 2048 bits,
-/// which is what FILE_DH2048 has.
+/// Does what initialize_dh does: takes the parameters of a file, else RFC 3526's group of 2048
+/// bits, which is what FILE_DH2048 has.
 fn set_dh(builder: &mut SslContextBuilder, settings: &Settings) -> Result<(), String> {
     let file = &settings.dh_params_file;
     let mut parameters = None;
@@ -239,7 +238,7 @@ fn set_dh(builder: &mut SslContextBuilder, settings: &Settings) -> Result<(), St
         };
         match read {
             Ok(read) => parameters = Some(read),
-            // As in load_dh_file the built-in ones serve then.
+            // As in load_dh_file, the built-in parameters are used then.
             Err(why) => tracing::warn!("{why}"),
         }
     }
@@ -253,7 +252,7 @@ fn set_dh(builder: &mut SslContextBuilder, settings: &Settings) -> Result<(), St
         .map_err(|error| format!("DH: could not set DH parameters: {}", reason(&error)))
 }
 
-/// As load_dh_file does, and what is wrong with them in its words.
+/// Makes the checks of load_dh_file, and reports in its words.
 fn check_dh(parameters: &DhRef<Params>) -> Result<(), String> {
     let faults = openssl_functions::dh_faults(parameters)
         .map_err(|error| format!("invalid DH parameters: {}", reason(&error)))?;
@@ -277,7 +276,7 @@ fn set_ciphers(
     if !groups.is_empty() {
         builder.set_groups_list(groups).map_err(|error| {
             if has_groups {
-                // OpenSSL before 3.3 says nothing.
+                // OpenSSL before 3.3 gives no reason.
                 let reason = match error.errors().is_empty() {
                     true => "No valid groups found".to_owned(),
                     false => reason(&error),
@@ -322,7 +321,7 @@ fn load_authorities(builder: &mut SslContextBuilder, settings: &Settings) -> Res
             let reason = reason(&error);
             format!("could not load root certificate file \"{file}\": {reason}")
         })?;
-    // Asked for of everybody; who must have one is pg_hba.conf's to say.
+    // Every client is asked for a certificate; pg_hba.conf decides which clients must have one.
     let once = SslVerifyMode::PEER | SslVerifyMode::CLIENT_ONCE;
     builder.set_verify_callback(once, |is_good, _| is_good);
     Ok(())
@@ -361,8 +360,8 @@ fn load_revoked(builder: &mut SslContextBuilder, settings: &Settings) -> Result<
     })
 }
 
-/// be_tls_get_certificate_hash: by the hash of the certificate's signature, and
-/// SHA-256 in place of MD5 and SHA-1. None if the signature has no such hash.
+/// Does what be_tls_get_certificate_hash does: uses the hash of the certificate's signature,
+/// but SHA-256 in place of MD5 and SHA-1. None if the signature has no such hash.
 fn certificate_hash(certificate: &X509Ref) -> Option<Vec<u8>> {
     let digest = match signature_digest(certificate)? {
         Nid::MD5 | Nid::SHA1 => MessageDigest::sha256(),
@@ -373,10 +372,10 @@ fn certificate_hash(certificate: &X509Ref) -> Option<Vec<u8>> {
 
 // ---- Parameters -----------------------------------------------------------
 //
-// The server's parameters about TLS, with their names there and as text.
+// The server's parameters about TLS, under their names in the server and as text.
 
-/// As postgresql.conf has them; relative paths start from the data directory,
-/// which is the working directory of this program as of the server.
+/// The values of postgresql.conf. Relative paths start from the data directory, which is the
+/// working directory of this program as of the server.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Settings {
     pub is_on: bool,
@@ -387,7 +386,7 @@ pub struct Settings {
     pub crl_dir: String,
     pub dh_params_file: String,
     pub ciphers: String,
-    /// 18 and later; "": OpenSSL's own.
+    /// For 18 and later; "": OpenSSL's default.
     pub tls13_ciphers: String,
     /// ssl_ecdh_curve before 18.
     pub groups: String,
@@ -399,7 +398,7 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// Sets one by the server's name for it; false if it is none of these.
+    /// Sets one by the server's name for it; false if it is not one of these.
     pub fn set(&mut self, name: &str, value: &str) -> bool {
         let text = match name {
             "ssl" => return set_flag(&mut self.is_on, value),
@@ -435,11 +434,11 @@ fn set_flag(flag: &mut bool, value: &str) -> bool {
 
 // ---- Key file -------------------------------------------------------------
 //
-// A private key's file: who else may read it, as check_ssl_key_file_permissions in
-// be-secure-common.c has it. Blocks, and is called at the start and from a thread of
-// its own at a reload.
+// Checks which users can read the private key's file, as check_ssl_key_file_permissions
+// (be-secure-common.c) does. Blocks; called at the start, and at a reload from a thread of its
+// own.
 
-/// As %m of the server's texts: without the number.
+/// The text that %m gives in the server's messages: without the number.
 pub fn error_text(error: &io::Error) -> String {
     let text = error.to_string();
     match text.rfind(" (os error ") {
@@ -448,7 +447,7 @@ pub fn error_text(error: &io::Error) -> String {
     }
 }
 
-/// Refuses a file that others can read, as the server does.
+/// Refuses a file that other users can read, as the server does.
 pub fn check_key_permissions(path: &str) -> Result<(), String> {
     let about = std::fs::metadata(path).map_err(|error| {
         let error = error_text(&error);
@@ -463,7 +462,7 @@ pub fn check_key_permissions(path: &str) -> Result<(), String> {
     )
 }
 
-/// The rule alone.
+/// The rule alone, without access to the file.
 fn judge(path: &str, is_file: bool, owner: u32, mode: u32, own: u32) -> Result<(), String> {
     if !is_file {
         return Err(format!("private key file \"{path}\" is not a regular file"));

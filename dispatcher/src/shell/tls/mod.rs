@@ -1,15 +1,14 @@
-//! TLS: the dispatcher has the keys, so it stands between a TLS client and
-//! whoever serves its session.
+//! TLS: the dispatcher has the keys, so it stands between a TLS client and the backend that
+//! serves its session.
 //!
-//! A plain client's socket is handed to backends as it is. That of a TLS client
-//! stays here: a relay owns it, and one end of a socketpair; the other end is
-//! what is handed over, and nobody downstream sees a difference. The two must
-//! never be mistaken for each other, so they are two types: [`ClientEnd`] and
-//! [`HandedEnd`].
+//! The socket of a plain client is handed to backends as it is. The socket of a TLS client
+//! stays in the dispatcher. A relay owns it, together with one end of a socketpair. The other
+//! end is handed over, and a backend sees no difference. The two must never be confused, so
+//! they are two types: [`ClientEnd`] and [`HandedEnd`].
 //!
-//! Relays run on threads of their own, each with its own epoll. The event loop
-//! does no TLS I/O and no cryptography; all it does is to make the socketpair
-//! and to be told how the handshake went. docs/design/tls.md has the whole.
+//! Relays run on threads of their own, each with its own epoll. The event loop does no TLS I/O
+//! and no cryptography: it makes the socketpair and receives the result of the handshake.
+//! docs/design/tls.md has the whole design.
 //!
 //! | module | what it does |
 //! |---|---|
@@ -34,8 +33,8 @@ use std::sync::Arc;
 /// The socket that a client itself reads and writes.
 pub struct ClientEnd(pub OwnedFd);
 
-/// What is handed to backends, and logged in on: a plain client's own socket,
-/// or the near end of a relay's socketpair.
+/// The socket that is used for the login and handed to backends: a plain client's own socket,
+/// or the far end of a relay's socketpair.
 pub struct HandedEnd {
     socket: OwnedFd,
     is_relayed: bool,
@@ -67,7 +66,7 @@ impl HandedEnd {
         self.tls = Some(facts);
     }
 
-    /// A plain client's own socket, for a relay.
+    /// The plain client's own socket, as a relay takes it over.
     pub fn into_client_end(self) -> ClientEnd {
         debug_assert!(!self.is_relayed);
         ClientEnd(self.socket)
@@ -85,7 +84,7 @@ impl HandedEnd {
         self.tls.as_ref()
     }
 
-    /// Of the client's certificate, if it has one.
+    /// The names in the client's certificate, if it has one.
     pub fn certificate(&self) -> Option<&Names> {
         let certificate = self.tls.as_ref()?.certificate.as_ref();
         certificate.map(|certificate| &certificate.names)
@@ -103,21 +102,21 @@ impl HandedEnd {
 /// For the log, for pg_hba.conf, and for pg_stat_ssl.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Facts {
-    /// As SSL_get_version names it.
+    /// The name that SSL_get_version returns.
     pub protocol: String,
     pub cipher: String,
-    /// Those that the algorithm takes (be_tls_get_cipher_bits), which may be more than
-    /// are secret.
+    /// The bits that the algorithm uses (be_tls_get_cipher_bits), which may be more than are
+    /// secret.
     pub bits: i32,
-    /// The client has chosen our protocol by ALPN.
+    /// Has the client chosen PostgreSQL's protocol by ALPN?
     pub has_alpn: bool,
-    /// Of a certificate that has been checked; none if the client has none.
+    /// The client's certificate, which has been checked; None if the client has none.
     pub certificate: Option<Certificate>,
-    /// A certificate would have been checked.
+    /// Would a client certificate have been checked?
     pub has_ca: bool,
-    /// tls-server-end-point (RFC 5929), if there is such a thing.
+    /// tls-server-end-point (RFC 5929), if the certificate has one.
     pub end_point: Option<Vec<u8>>,
-    /// What the client has been shown, in DER.
+    /// The certificate that the client was shown, in DER.
     pub server_certificate: Option<Arc<[u8]>>,
 }
 
@@ -125,29 +124,29 @@ pub struct Facts {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Certificate {
     pub names: Names,
-    /// As pg_stat_ssl shows them.
+    /// The texts that pg_stat_ssl shows.
     pub subject: Vec<u8>,
     pub issuer: Vec<u8>,
     pub serial: String,
 }
 
-/// What pg_hba.conf may compare.
+/// The names that pg_hba.conf may compare.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Names {
-    /// "" if it has none.
+    /// Empty if the certificate has none.
     pub common: Vec<u8>,
     pub distinguished: Vec<u8>,
 }
 
 impl Names {
-    /// CheckCertAuth() (auth.c) takes who is not for nobody.
+    /// CheckCertAuth() (auth.c) treats an empty name as no name.
     pub fn is_named(&self) -> bool {
         !self.common.is_empty()
     }
 }
 
 impl Facts {
-    /// An error ends the connection, as in be_tls_open_server.
+    /// Collects the facts. An error ends the connection, as in be_tls_open_server.
     pub fn of(ssl: &SslRef) -> Result<Facts, String> {
         let cipher = ssl.current_cipher();
         let certificate = ssl.peer_certificate();
@@ -165,14 +164,14 @@ impl Facts {
         })
     }
 
-    /// What is the server's, not the session's.
+    /// Adds the facts that belong to the server, not to the session.
     pub fn add(&mut self, context: &ServerContext) {
         self.has_ca = context.has_ca;
         self.end_point = context.end_point.clone();
         self.server_certificate = context.certificate.clone();
     }
 
-    /// What stock adds to "connection authorized" (postinit.c).
+    /// What PostgreSQL appends to "connection authorized" (postinit.c).
     pub fn for_log(&self) -> String {
         format!(
             " SSL enabled (protocol={}, cipher={}, bits={})",
@@ -184,7 +183,7 @@ impl Facts {
 impl Certificate {
     fn of(certificate: &X509Ref) -> Result<Certificate, String> {
         let subject = certificate.subject_name();
-        // The first, as X509_NAME_get_text_by_NID finds it, in its own encoding.
+        // The first common name, as X509_NAME_get_text_by_NID finds it, in its own encoding.
         let common = subject.entries_by_nid(Nid::COMMONNAME).next();
         let names = Names {
             common: common.map_or_else(Vec::new, |entry| entry.data().as_slice().to_vec()),
@@ -212,7 +211,7 @@ impl Certificate {
     }
 }
 
-/// As X509_NAME_to_cstring, in UTF-8.
+/// The format of X509_NAME_to_cstring, in UTF-8.
 fn with_slashes(name: &X509NameRef) -> Vec<u8> {
     let mut text = Vec::new();
     for entry in name.entries() {

@@ -1,22 +1,22 @@
-//! One client's relay, between its TLS connection and the socketpair whose far end is
+//! The relay of one client, between its TLS connection and the socketpair whose far end is
 //! handed to backends; and the TLS session in it.
 //!
-//! Free of system calls: [`Ends`] does them. Memory is bounded, because nothing
-//! is read from one end while something read before waits to be written to the
-//! other: at most one buffer's content a direction. A relay that has nothing to
-//! do keeps no buffer at all; whoever runs it lends it his.
+//! The relay makes no system calls: [`Ends`] does. Its memory is bounded, because it reads
+//! nothing from one end while earlier bytes wait to be written to the other: at most the
+//! content of one buffer in each direction. An idle relay keeps no buffer at all; its thread
+//! lends it one for each turn.
 //!
-//! The two directions do not wait for each other, or a client that sends much
-//! before it reads would hang where it does not over plain TCP.
+//! The two directions do not wait for each other. Otherwise a client that sends much before it
+//! reads would hang, which it does not over plain TCP.
 //!
-//! Ends, as a backend would see them on the client's own socket:
+//! The relay ends in the ways that a backend would see on the client's own socket:
 //!
 //! | what happens | what follows |
 //! |---|---|
 //! | the client says it will send no more (close_notify), or closes its side | what it sent before is delivered, then the far end reads EOF; answers still go to the client |
 //! | the client's connection is reset, or its TLS is broken | both ends are closed |
-//! | the client sends much that is no data | both ends are closed |
-//! | nobody holds the far end any more | what was written before is delivered, then close_notify and the end |
+//! | the client sends much without any data | both ends are closed |
+//! | no process has the far end | what was written before is delivered, then close_notify and the end |
 
 use super::Facts;
 use crate::shell::sys::memory::{overwrite, Plaintext};
@@ -26,19 +26,19 @@ use openssl::error::ErrorStack;
 use openssl::ssl::{ErrorCode, ShutdownState, Ssl, SslStream};
 use std::io::{self, Read, Write};
 
-/// Bytes of the wire, or in the clear, that are read at once.
+/// Bytes that one read takes, encrypted or in the clear.
 const BUFFER_BYTES: usize = 32 * 1024;
-/// Reads from one end before others get their turn.
+/// Reads from one end in a turn, before other relays get theirs.
 const READS_A_TURN: usize = 4;
-/// Beyond that much to be sent to it, no client is listened to: what it makes
-/// TLS answer (KeyUpdate) must have a bound.
+/// While more than this waits to be sent to a client, the relay does not read from it. This
+/// bounds what a client can make TLS answer (KeyUpdate).
 const MOST_UNSENT_BYTES: usize = 4 * BUFFER_BYTES;
 
-/// A client that has sent so much without any data is of no use to anybody: the
-/// longest record has fewer bytes, and a change of keys 27, which costs some 20 us.
+/// A client that has sent more than this without any data serves no purpose. The longest record
+/// has fewer bytes, and a change of keys has 27, which costs some 20 us.
 const MOST_BYTES_WITHOUT_DATA: usize = 20 * 1024;
 
-/// Both ends; nothing here waits.
+/// Both ends of the relay. No call waits.
 pub trait Ends {
     fn read_client(&mut self, into: &mut [u8]) -> io::Result<usize>;
     fn write_client(&mut self, bytes: &[u8]) -> io::Result<usize>;
@@ -48,7 +48,7 @@ pub trait Ends {
     fn end_backend(&mut self);
 }
 
-/// What all relays of a thread use in turn.
+/// Buffers that all relays of a thread use in turn.
 pub struct Buffers {
     wire: Vec<u8>,
     clear: Vec<u8>,
@@ -69,21 +69,21 @@ impl Buffers {
 enum Stage {
     Handshake,
     Open,
-    /// Nobody holds the far end: what is left is sent.
+    /// No process has the far end any more: the remaining bytes are sent.
     Closing,
 }
 
-/// What came of a turn.
+/// The result of a turn.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Turn {
     Going,
     /// The handshake is over.
     Secured(Box<Facts>),
-    /// Both ends are to be closed. Why, if that is for the log.
+    /// Both ends are to be closed. Has the reason if it is for the log.
     Over(Option<String>),
 }
 
-/// What is waited for.
+/// The events for which the relay waits.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Wants {
     pub client_in: bool,
@@ -92,23 +92,23 @@ pub struct Wants {
     pub backend_out: bool,
 }
 
-/// See the module.
+/// The relay; see the module.
 pub struct Relay {
     secure: Secure,
     stage: Stage,
-    /// Of a handshake, that may still come.
+    /// Bytes of the client that the handshake may still take.
     bytes_left: u64,
-    /// That the client has sent since data last came of it.
+    /// Bytes that the client has sent since the last data.
     bytes_without_data: usize,
-    /// From the client, in the clear, not taken yet.
+    /// Decrypted bytes of the client that the far end has not taken.
     to_backend: Plaintext,
-    /// More may lie in `secure`: the far end took no more.
+    /// `secure` may hold more bytes, because the far end took no more.
     has_undelivered: bool,
     client_ended: bool,
 }
 
 impl Relay {
-    /// Its handshake may take so many bytes of the client's; 0 is no limit.
+    /// The handshake may take this many bytes of the client; 0: no limit.
     pub fn new(secure: Secure, most_bytes: u64) -> Relay {
         Relay {
             secure,
@@ -125,7 +125,7 @@ impl Relay {
         }
     }
 
-    /// It soon has a turn.
+    /// Prefetches the relay's memory before its turn.
     pub fn prefetch(&self) {
         self.secure.prefetch();
     }
@@ -134,7 +134,7 @@ impl Relay {
         self.stage == Stage::Handshake
     }
 
-    /// Bytes of memory that it keeps between its turns.
+    /// Bytes of memory that the relay keeps between its turns.
     #[allow(dead_code, reason = "what tests and the fuzzer hold it to")]
     pub fn held(&mut self) -> usize {
         self.to_backend.capacity() + self.secure.output().capacity()
@@ -157,7 +157,7 @@ impl Relay {
         }
     }
 
-    /// Something has come from the client before there was a relay.
+    /// The client has sent these bytes before the relay existed.
     pub fn begin_with(
         &mut self,
         bytes: &[u8],
@@ -173,7 +173,7 @@ impl Relay {
         })
     }
 
-    /// The client can be read from or written to, or the far end takes more.
+    /// The client is readable or writable, or the far end is writable.
     pub fn client_turn(&mut self, ends: &mut impl Ends, buffers: &mut Buffers) -> Turn {
         self.with_output(buffers, |relay, buffers| match relay.stage {
             Stage::Handshake => relay.read_handshake(ends, buffers),
@@ -181,13 +181,12 @@ impl Relay {
         })
     }
 
-    /// The far end can be read from, or the client takes more.
+    /// The far end is readable, or the client is writable.
     pub fn backend_turn(&mut self, ends: &mut impl Ends, buffers: &mut Buffers) -> Turn {
         self.with_output(buffers, |relay, buffers| relay.carry_down(ends, buffers))
     }
 
-    /// Lends OpenSSL a buffer to write to, unless it has one of its own, with
-    /// something in it.
+    /// Lends OpenSSL a buffer for output, unless it has one of its own with bytes in it.
     fn with_output(
         &mut self,
         buffers: &mut Buffers,
@@ -202,14 +201,14 @@ impl Relay {
         if output.is_empty() {
             buffers.output = std::mem::take(output);
         } else if lent {
-            // Its own from here on, and no larger than it must be.
+            // The buffer now belongs to the relay, and is no larger than its content.
             buffers.output = Vec::with_capacity(2 * BUFFER_BYTES);
             output.shrink_to_fit();
         }
         result
     }
 
-    /// Sends what there is; false if the connection is gone.
+    /// Sends the pending output; false if the connection is gone.
     fn flush(&mut self, ends: &mut impl Ends) -> bool {
         let output = self.secure.output();
         if output.is_empty() {
@@ -250,13 +249,13 @@ impl Relay {
         let turn = self.handshake(ends);
         self.secure.give_back(&mut buffers.wire);
         match turn {
-            // What came with the end of its handshake is counted at the login.
+            // Bytes that came along with the end of the handshake count as bytes of the login.
             Turn::Going if is_too_much => {
                 let why =
                     "could not accept SSL connection: too much was sent before authentication";
                 Turn::Over(Some(why.into()))
             }
-            // The client may have gone on already.
+            // The client may have sent data already.
             Turn::Secured(facts) => {
                 self.has_undelivered = true;
                 match self.carry_up(ends, buffers) {
@@ -270,7 +269,7 @@ impl Relay {
 
     fn handshake(&mut self, ends: &mut impl Ends) -> Turn {
         let result = self.secure.accept();
-        // In the case of a failure that is an alert.
+        // After a failure the output is an alert.
         let alive = self.flush(ends);
         match result {
             Err(why) => Turn::Over(Some(format!("could not accept SSL connection: {why}"))),
@@ -283,7 +282,7 @@ impl Relay {
         }
     }
 
-    /// From the client to the far end, as long as that takes it.
+    /// Carries bytes from the client to the far end, as long as the far end takes them.
     fn carry_up(&mut self, ends: &mut impl Ends, buffers: &mut Buffers) -> Turn {
         if !self.flush(ends) {
             return Turn::Over(None);
@@ -291,7 +290,7 @@ impl Relay {
         if !self.deliver_rest(ends) {
             return Turn::Going;
         }
-        // Of what was read in an earlier turn.
+        // What an earlier turn has read.
         if self.has_undelivered {
             match self.deliver(ends, buffers) {
                 Ok(true) => {}
@@ -334,7 +333,7 @@ impl Relay {
         Turn::Going
     }
 
-    /// What the far end has not taken yet; false if it still does not.
+    /// Writes the bytes that the far end has not taken yet; false if some are left.
     fn deliver_rest(&mut self, ends: &mut impl Ends) -> bool {
         if self.to_backend.is_empty() {
             return true;
@@ -342,14 +341,14 @@ impl Relay {
         match ends.write_backend(self.to_backend.bytes()) {
             Ok(length) => self.to_backend.passed_on(length),
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-            // Nobody will read it; what was written to us may still be read.
+            // No process will read them. What the far end has written may still be read.
             Err(_) => self.to_backend = Plaintext::default(),
         }
         self.to_backend.is_empty()
     }
 
-    /// Decrypts all that is here and passes it on; false if the far end takes
-    /// no more, or there will be no more.
+    /// Decrypts all input and passes it on. False if the far end takes no more, or the client
+    /// will send no more.
     fn deliver(&mut self, ends: &mut impl Ends, buffers: &mut Buffers) -> Result<bool, Turn> {
         self.has_undelivered = true;
         loop {
@@ -360,7 +359,7 @@ impl Relay {
                     Ok(came) => came,
                     Err(why) => {
                         overwrite(&mut buffers.clear[..length]);
-                        // An alert says so to the client.
+                        // An alert tells the client.
                         self.flush(ends);
                         return Err(Turn::Over(Some(format!("SSL error: {why}"))));
                     }
@@ -383,7 +382,7 @@ impl Relay {
                 }
                 overwrite(bytes);
             }
-            // TLS itself may have answered.
+            // TLS itself may have an answer to send.
             if !self.flush(ends) {
                 return Err(Turn::Over(None));
             }
@@ -402,7 +401,7 @@ impl Relay {
         }
     }
 
-    /// Not before all of it has been delivered.
+    /// Ends the direction to the far end once all bytes have been delivered.
     fn client_ends(&mut self, ends: &mut impl Ends) {
         self.client_ended = true;
         if self.to_backend.is_empty() {
@@ -410,7 +409,7 @@ impl Relay {
         }
     }
 
-    /// From the far end to the client, as long as that takes it.
+    /// Carries bytes from the far end to the client, as long as the client takes them.
     fn carry_down(&mut self, ends: &mut impl Ends, buffers: &mut Buffers) -> Turn {
         for _ in 0..READS_A_TURN {
             if !self.flush(ends) {
@@ -424,7 +423,7 @@ impl Relay {
             }
             match ends.read_backend(&mut buffers.clear) {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Turn::Going,
-                // Reset: it was closed before it had read all.
+                // A reset: the far end was closed before all had been read there.
                 Ok(0) | Err(_) => {
                     self.stage = Stage::Closing;
                     self.secure.end();
@@ -456,14 +455,13 @@ impl Relay {
 
 // ---- TLS session ----------------------------------------------------------
 //
-// One TLS session, server's side: bytes of the wire in and out of memory, no
-// I/O. All that OpenSSL writes lies in `output` until somebody takes it, so
-// that nothing it does ever has to wait for room.
+// The server's side of one TLS session: bytes in and out of memory, no I/O. All that OpenSSL
+// writes stays in `output` until the caller takes it, so OpenSSL never waits for room.
 
-/// Where OpenSSL reads and writes.
+/// The memory that OpenSSL reads and writes.
 #[derive(Default)]
 struct Wire {
-    /// What has come and is not read yet is `input[at..end]`.
+    /// Unread input is `input[at..end]`.
     input: Vec<u8>,
     at: usize,
     end: usize,
@@ -494,31 +492,31 @@ impl Write for Wire {
     }
 }
 
-/// What reading came to.
+/// The result of a read.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Came {
     Data(usize),
-    /// More of the wire is needed.
+    /// More encrypted bytes are needed.
     Nothing,
     /// The client says that it will send no more (close_notify).
     End,
 }
 
-/// The session.
+/// The TLS session.
 pub struct Secure {
     session: TlsSession<Wire>,
 }
 
 impl Secure {
-    /// `open` has OpenSSL make one.
+    /// `open` makes OpenSSL's session.
     pub fn new(open: impl FnOnce() -> Result<Ssl, ErrorStack>) -> Result<Secure, String> {
         TlsSession::new(open, Wire::default())
             .map(|session| Secure { session })
             .map_err(|error| format!("could not initialize SSL connection: {error}"))
     }
 
-    /// Gives it bytes of the wire, the first `length` of this buffer, for which
-    /// it gives back what it has. All from before must have been read.
+    /// Gives the session the first `length` bytes of this buffer as input, in exchange for its
+    /// own buffer. All earlier input must have been read.
     pub fn lend(&mut self, buffer: &mut Vec<u8>, length: usize) {
         let wire = self.session.stream().get_mut();
         debug_assert!(wire.at == wire.end && length <= buffer.len());
@@ -526,7 +524,7 @@ impl Secure {
         (wire.at, wire.end) = (0, length);
     }
 
-    /// Takes the buffer back; what is left in it is kept apart.
+    /// Takes the buffer back. Input that is left in it is copied.
     pub fn give_back(&mut self, buffer: &mut Vec<u8>) {
         let wire = self.session.stream().get_mut();
         let rest = wire.input[wire.at..wire.end].to_vec();
@@ -534,18 +532,18 @@ impl Secure {
         *buffer = std::mem::replace(&mut wire.input, rest);
     }
 
-    /// It is soon to be worked with.
+    /// Prefetches the session's memory before it is used.
     pub fn prefetch(&self) {
         self.session.prefetch();
     }
 
-    /// What is to be sent.
+    /// The bytes to be sent.
     pub fn output(&mut self) -> &mut Vec<u8> {
         &mut self.session.stream().get_mut().output
     }
 
-    /// Goes on with the handshake; what it has shown once it is over. An error
-    /// leaves an alert in the output.
+    /// Continues the handshake. Returns what it has shown, once it is over. An error leaves an
+    /// alert in the output.
     pub fn accept(&mut self) -> Result<Option<Facts>, String> {
         match self.session.work(SslStream::accept) {
             Ok(()) => {
@@ -563,7 +561,7 @@ impl Secure {
     }
 
     pub fn read(&mut self, into: &mut [u8]) -> Result<Came, String> {
-        // To be told so by OpenSSL would take it a buffer, made and freed.
+        // OpenSSL would allocate and free a buffer to find this out.
         if self.is_exhausted() {
             return Ok(Came::Nothing);
         }
@@ -578,16 +576,16 @@ impl Secure {
         }
     }
 
-    /// OpenSSL has taken all that has come, and given all data of it. What another
-    /// kind of record comes to (the end, an alert) it says as it takes that
-    /// (ssl3_read_bytes); reading ahead, where it would not, is off.
+    /// True if OpenSSL has taken all input and returned all data in it. It reports other kinds
+    /// of records (the end, an alert) as it takes them (ssl3_read_bytes); with reading ahead it
+    /// would not, but that is off.
     fn is_exhausted(&mut self) -> bool {
         let stream = self.session.stream();
         let wire = stream.get_ref();
         wire.at == wire.end && stream.ssl().pending() == 0
     }
 
-    /// Takes all of it: there is always room in the output.
+    /// Encrypts all of the bytes: the output always has room.
     pub fn write(&mut self, mut bytes: &[u8]) -> Result<(), String> {
         while !bytes.is_empty() {
             let written = self.session.work(|stream| stream.ssl_write(bytes));
@@ -597,17 +595,17 @@ impl Secure {
         Ok(())
     }
 
-    /// Says that nothing more will come (close_notify), once.
+    /// Sends close_notify, once.
     pub fn end(&mut self) {
         let stream = self.session.stream();
         if !stream.get_shutdown().contains(ShutdownState::SENT) {
-            // Of no consequence: the connection is closed anyway.
+            // An error does not matter: the connection is closed anyway.
             let _ = self.session.work(SslStream::shutdown);
         }
     }
 }
 
-/// As the log has it.
+/// The error's text for the log.
 fn why(error: &openssl::ssl::Error) -> String {
     match error.ssl_error() {
         Some(stack) => super::context::reason(stack),

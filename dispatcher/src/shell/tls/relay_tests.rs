@@ -1,4 +1,4 @@
-//! A relay between a real TLS client and a far end that are both in memory.
+//! A relay between a real TLS client and a far end, both of them in memory.
 
 use super::*;
 use openssl::ssl::{
@@ -53,7 +53,7 @@ impl Scene {
         }
     }
 
-    /// With the handshake done.
+    /// A scene after the handshake.
     fn open(room: usize, version: SslVersion) -> Scene {
         let mut scene = Scene::new(room, version);
         for _ in 0..100_000 {
@@ -67,8 +67,8 @@ impl Scene {
         panic!("no handshake");
     }
 
-    /// Bytes between client and relay as far as there is room, and turns of the
-    /// relay for what it wants and can have.
+    /// Carries bytes between client and relay as far as there is room, and gives the relay the
+    /// turns that it wants and can have.
     fn carry(&mut self, client_reads: bool) {
         let wire = self.client.get_mut();
         let pipe = &mut self.world.from_client;
@@ -178,7 +178,7 @@ fn who_does_not_read_is_not_read_for() {
     // What the two pipes and one buffer hold.
     assert!(given < 10_000 + 10_000 + 2 * BUFFER_BYTES, "{given}");
     assert!(scene.most_held < 3 * BUFFER_BYTES, "{}", scene.most_held);
-    // Meanwhile what the client says arrives.
+    // Meanwhile the client's bytes arrive.
     scene.client.ssl_write(b"cancel").unwrap();
     for _ in 0..10 {
         scene.carry(false);
@@ -218,7 +218,7 @@ fn a_client_that_ends_is_answered_still() {
                 scene.world.from_client.is_ended = true;
             }
             scene.carry(true);
-            // Not before all has been delivered.
+            // The far end does not see the end before all bytes have been delivered.
             let delivered = up.len() + scene.world.to_backend.bytes.len();
             assert!(!scene.world.to_backend.is_ended || delivered == 5_000);
             up.append(&mut scene.world.to_backend.bytes);
@@ -292,7 +292,7 @@ fn half_a_handshake_and_no_more_is_the_end() {
 fn a_handshake_of_too_many_bytes_is_the_end() {
     let mut scene = Scene::new(300_000, SslVersion::TLS1_3);
     scene.relay.bytes_left = 1_000;
-    // A record of the longest kind, that never ends.
+    // A record of the greatest length, which never ends.
     scene.world.from_client.bytes = b"\x16\x03\x01\x40\x00\x01\x01\x00\x00".to_vec();
     scene.world.from_client.bytes.resize(900, 0);
     scene.carry(false);
@@ -307,7 +307,7 @@ fn a_handshake_of_too_many_bytes_is_the_end() {
 fn what_comes_with_the_end_of_a_handshake_is_none_of_its_bytes() {
     let mut scene = Scene::new(300_000, SslVersion::TLS1_3);
     scene.relay.bytes_left = 2_000;
-    // The client has finished, and sends its startup packet along.
+    // The client finishes the handshake and sends its startup packet along.
     for _ in 0..10 {
         if scene.client.connect().is_ok() {
             break;

@@ -1,5 +1,5 @@
-//! Both ends of a relay in memory, for its tests and its fuzzer (fuzz/src/tls.rs),
-//! each of which takes this file in.
+//! Both ends of a relay in memory, for its tests and its fuzzer (fuzz/src/tls.rs). Each of them
+//! includes this file.
 
 use crate::shell::tls::relay::Ends;
 use openssl::asn1::Asn1Time;
@@ -11,7 +11,7 @@ use openssl::pkey::{PKey, Private};
 use openssl::x509::{X509Builder, X509NameBuilder, X509};
 use std::io::{self, Read, Write};
 
-/// One direction of a connection: at most `room` bytes lie in it.
+/// One direction of a connection: it holds at most `room` bytes.
 #[derive(Default)]
 pub struct Pipe {
     pub bytes: Vec<u8>,
@@ -37,7 +37,7 @@ impl Pipe {
         Ok(length)
     }
 
-    /// `room` may have become less than what lies there.
+    /// `room` may have become less than what the pipe holds.
     pub fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let length = bytes.len().min(self.room.saturating_sub(self.bytes.len()));
         if length == 0 && !bytes.is_empty() {
@@ -105,7 +105,7 @@ impl Write for ClientWire {
     }
 }
 
-/// A certificate for localhost, good for a day, and its key.
+/// A certificate for localhost, valid for a day, and its key.
 pub fn self_signed() -> (X509, PKey<Private>) {
     let group = EcGroup::from_curve_name(Nid::X9_62_PRIME256V1).unwrap();
     let key = PKey::from_ec_key(EcKey::generate(&group).unwrap()).unwrap();

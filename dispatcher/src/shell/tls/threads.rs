@@ -1,13 +1,13 @@
 //! The threads that run relays, and the sockets of a relay.
 //!
-//! Each has an epoll of its own, and relays that are its own from their first
-//! byte to their last. The event loop gives it two descriptors and hears from it
-//! once, when the handshake is over; from there on all it need do to end a relay
-//! is to close the far end, which the relay sees.
+//! Each thread has an epoll of its own, and owns its relays from their first byte to their
+//! last. The event loop gives the thread two descriptors, and hears from it once, when the
+//! handshake is over. After that the event loop ends a relay by closing the far end, which the
+//! relay notices.
 //!
-//! A handshake takes up to a millisecond of CPU (a signature with RSA), a turn
-//! of a relay some microseconds: so of a round's handshakes only a few are taken
-//! a step further, the others come up again in the next.
+//! A handshake takes up to a millisecond of CPU (a signature with RSA), a turn of a relay some
+//! microseconds. So a round advances only a few of its handshakes by a step; the others come up
+//! again in the next round.
 
 use super::context::ServerContext;
 use super::relay::{Buffers, Ends, Relay, Secure, Turn, Wants};
@@ -23,17 +23,17 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tracing::{debug, info};
 
-/// More gain nothing: a relay costs less than what its session costs a backend.
+/// More threads gain nothing: a relay costs less than its session costs a backend.
 const MOST_THREADS: usize = 8;
 const EVENTS_A_ROUND: usize = 128;
-/// Steps of handshakes a round, beside relays and alone.
+/// Steps of handshakes in a round: with relays to serve beside them, and without.
 const HANDSHAKES_BESIDE: usize = 1;
 const HANDSHAKES_ALONE: usize = 4;
-/// How long a client that is to be sent its last bytes may take none.
+/// How long a client may take none of its last bytes.
 const LAST_BYTES_TIMEOUT: Duration = Duration::from_secs(30);
-/// How often that is looked at.
+/// How often the clients that are to receive their last bytes are inspected, in milliseconds.
 const LOOK_MS: i32 = 1000;
-/// How long the last bytes of all may take when this program ends.
+/// How long all last bytes together may take when this program ends.
 const END_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// Event data of the eventfd.
@@ -45,30 +45,30 @@ pub struct NewRelay {
     /// The relay's end of the socketpair.
     pub near: OwnedFd,
     pub context: Arc<ServerContext>,
-    /// It has begun with TLS at once, with these bytes.
+    /// The first bytes of a client that has begun with TLS at once.
     pub direct: Option<Vec<u8>>,
-    /// That its handshake may take; 0 is no limit.
+    /// Bytes that the handshake may take; 0: no limit.
     pub most_bytes: u64,
-    /// Who waits to hear how the handshake went.
+    /// The login that waits for the result of the handshake.
     pub login: u32,
     pub serial: u64,
 }
 
-/// How a handshake went.
+/// The result of a handshake.
 pub struct Handshake {
     pub login: u32,
     pub serial: u64,
-    /// The error is for the log; None if there is nothing to tell.
+    /// The error is for the log; None if there is nothing to log.
     pub result: Result<Arc<Facts>, Option<String>>,
 }
 
 enum Command {
     New(Box<NewRelay>),
-    /// Ends with the last relay.
+    /// The thread is to end with its last relay.
     Finish,
 }
 
-/// The threads, seen from the event loop.
+/// The threads, as the event loop sees them.
 pub struct Relays {
     threads: Vec<Thread>,
     next: usize,
@@ -77,12 +77,13 @@ pub struct Relays {
 struct Thread {
     commands: mpsc::Sender<Command>,
     wake: Arc<OwnedFd>,
-    /// Closed by the thread when it ends.
+    /// Each thread closes its sender when it ends.
     ended: mpsc::Receiver<()>,
 }
 
 impl Relays {
-    /// `tell` brings the event loop how a handshake went; false if it is gone.
+    /// `tell` brings the event loop the result of a handshake; false if the event loop has
+    /// gone.
     pub fn start<T>(tell: T) -> io::Result<Relays>
     where
         T: Fn(Handshake) -> bool + Clone + Send + 'static,
@@ -111,17 +112,17 @@ impl Relays {
         Ok(Relays { threads, next: 0 })
     }
 
-    /// Begins a relay, on each thread in turn.
+    /// Gives a client to the threads in turn.
     pub fn give(&mut self, relay: NewRelay) {
         self.next = (self.next + 1) % self.threads.len();
         let thread = &self.threads[self.next];
-        // A thread that has failed closes what it is given: the client's end.
+        // A thread that has failed drops what it is given, which closes the client's end.
         let _ = thread.commands.send(Command::New(Box::new(relay)));
         process::signal_event(&thread.wake);
     }
 
-    /// Waits (blocks) until the last bytes have gone out, not for ever. All far
-    /// ends have been closed.
+    /// Waits until the last bytes have been sent, for at most END_TIMEOUT. Blocks. All far ends
+    /// have been closed before.
     pub fn finish(&mut self) {
         for thread in &self.threads {
             let _ = thread.commands.send(Command::Finish);
@@ -141,17 +142,17 @@ impl Relays {
 struct Running {
     relay: Relay,
     sockets: Sockets,
-    /// As the epoll has it.
+    /// The events with which the socket stands in the epoll.
     client_events: u32,
     backend_events: u32,
-    /// Its end has gone and is in the epoll no more, or it would come up in
-    /// each round until the client has taken what is left.
+    /// The far end has gone, and the socket has been taken out of the epoll. Otherwise it would
+    /// make an event in each round until the client has taken the remaining bytes.
     is_backend_out: bool,
-    /// Who waits for its handshake.
+    /// The login that waits for the handshake.
     waiting: Option<(u32, u64)>,
-    /// As long as that.
+    /// Kept as long as a login waits.
     context: Option<Arc<ServerContext>>,
-    /// When it began to be over, or its client last took something since.
+    /// When the relay began to close, or the client last took bytes after that.
     closing_since: Option<Instant>,
 }
 
@@ -198,7 +199,7 @@ impl<T: Fn(Handshake) -> bool> Runner<T> {
         })
     }
 
-    /// Until it is told to finish, or nobody is left to tell it anything.
+    /// Runs until it is told to finish, or the sender of commands has gone.
     fn run(&mut self) -> io::Result<()> {
         let mut events = [epoll::no_event(); EVENTS_A_ROUND];
         let mut scheduling = BatchScheduling::of_this_thread();
@@ -239,15 +240,16 @@ impl<T: Fn(Handshake) -> bool> Runner<T> {
                 self.happened(data, happened);
             }
         }
-        // Last: a number that is free now may still be named by an event.
+        // Last, since an event of this round may still name a number that is free now.
         if was_woken {
             process::drain(&self.wake);
             self.obey();
         }
     }
 
-    /// What the next events need. With some thousand relays none of it is in a cache,
-    /// and one part says where the next one is: so each gets the time of an event.
+    /// Prefetches what the next events need. With some thousand relays none of it is in a
+    /// cache, and one part holds the address of the next: so each load has the time of one
+    /// event.
     fn prefetch(&self, next: &[epoll::Event]) {
         let relay_of = |place: usize| next.get(place).and_then(|event| self.running(event.u64));
         if let Some(running) = relay_of(1) {
@@ -349,7 +351,7 @@ impl<T: Fn(Handshake) -> bool> Runner<T> {
         let is_gone = events & (epoll::HUP | epoll::ERR) != 0;
         let mut turn = Turn::Going;
         if data == token(number, Side::Client) {
-            // Of the client. A connection that is gone both ways, or reset.
+            // The client's connection is closed in both directions, or reset.
             if is_gone && events & epoll::IN == 0 {
                 return self.end(number, None);
             }
@@ -363,7 +365,7 @@ impl<T: Fn(Handshake) -> bool> Runner<T> {
                 turn = Turn::Over(None);
             }
         } else if is_gone && relay.is_in_handshake() {
-            // Nobody waits for it any more: the time for it is over.
+            // The login that waited for the handshake has gone: its time is over.
             return self.end(number, None);
         } else {
             if events & epoll::OUT != 0 {
@@ -372,14 +374,14 @@ impl<T: Fn(Handshake) -> bool> Runner<T> {
             if turn == Turn::Going && events & (epoll::IN | epoll::HUP | epoll::ERR) != 0 {
                 turn = relay.backend_turn(sockets, buffers);
             }
-            // It goes on being said, and is not news while the client takes
-            // nothing.
+            // A closed far end makes an event in each wait, which is useless while the client
+            // takes nothing.
             if is_gone && turn == Turn::Going && !relay.wants().backend_in {
                 running.is_backend_out = true;
                 let _ = self.epoll.delete(running.sockets.backend.as_raw_fd());
             }
         }
-        // What is behind an end, or the end itself, is not told again.
+        // Edge-triggered, the end of an end, and bytes before it, are not reported again.
         if events & (epoll::RDHUP | epoll::HUP | epoll::ERR) != 0 {
             if data == token(number, Side::Client) {
                 running.sockets.client_has_more = true;
@@ -387,14 +389,14 @@ impl<T: Fn(Handshake) -> bool> Runner<T> {
                 running.sockets.backend_has_more = true;
             }
         }
-        // Nothing will tell when there is more to be read from it.
+        // No event will report that the closed far end has more to read.
         while running.is_backend_out && turn == Turn::Going && running.relay.wants().backend_in {
             turn = (running.relay).backend_turn(&mut running.sockets, &mut self.buffers);
         }
         self.after(number, turn);
     }
 
-    /// Does what a turn came to, and waits for what it waits for.
+    /// Carries out the result of a turn, and waits for the events that the relay wants.
     fn after(&mut self, number: usize, turn: Turn) {
         let Some(running) = self.relays[number].as_mut() else {
             return;
@@ -418,8 +420,8 @@ impl<T: Fn(Handshake) -> bool> Runner<T> {
             Turn::Over(why) => return self.end(number, why),
         }
         let wrote = std::mem::take(&mut running.sockets.has_written);
-        // The relay finds its far end gone only when it reads there, which it does not
-        // while something waits to be sent: here that has been seen already.
+        // The relay notices that its far end has gone only when it reads from it, which it does
+        // not while output waits to be sent. Here `is_backend_out` knows already.
         let is_ending = running.relay.is_closing() || running.is_backend_out;
         if is_ending && (wrote || running.closing_since.is_none()) {
             if running.closing_since.is_none() {
@@ -491,7 +493,7 @@ impl<T: Fn(Handshake) -> bool> Runner<T> {
             }
         }
         debug!("a TLS relay has ended");
-        // Unread input would reset the connection, and its last bytes be lost.
+        // Unread input would reset the connection, and the client would lose its last bytes.
         socket::shutdown_write(running.sockets.client.as_raw_fd());
         socket::discard_input(running.sockets.client.as_raw_fd());
     }
@@ -513,21 +515,21 @@ impl<T: Fn(Handshake) -> bool> Runner<T> {
 
 // ---- Sockets of a relay ---------------------------------------------------
 //
-// The two sockets of a relay: the client's, and the near end of the socketpair whose far
-// end is handed to backends; and what each is waited for with.
+// The two sockets of a relay: the client's, and the near end of the socketpair whose far end is
+// handed to backends; and the events for which each is watched.
 
 pub struct Sockets {
     pub client: OwnedFd,
     pub backend: OwnedFd,
-    /// The client has taken something.
+    /// The client has taken some bytes.
     pub has_written: bool,
-    /// There may be more to be read of which no event will tell.
+    /// There may be more to read of which no event will tell.
     pub client_has_more: bool,
     pub backend_has_more: bool,
 }
 
 impl Sockets {
-    /// Both are this relay's alone.
+    /// Only this relay has the two sockets.
     pub fn new(client: ClientEnd, backend: OwnedFd) -> Sockets {
         Sockets {
             client: client.0,
@@ -539,7 +541,8 @@ impl Sockets {
     }
 }
 
-/// Reads, and says whether all has been read: less than there is room for.
+/// Reads, and notes whether all has been read: then the read returned less than there was room
+/// for.
 fn read(end: &OwnedFd, has_more: &mut bool, into: &mut [u8]) -> io::Result<usize> {
     let length = socket::receive(end.as_raw_fd(), into);
     *has_more = length.as_ref().is_ok_and(|length| *length == into.len());
@@ -570,12 +573,12 @@ impl Ends for Sockets {
     }
 }
 
-/// What an end is waited for with.
+/// The events for which an end is watched.
 ///
-/// A relay that has nothing to write reads all that has come, so it is told of
-/// news alone (EPOLLET): otherwise the kernel looks at each socket that was told of
-/// once more, in the next wait. Whoever leaves something there, or may have left
-/// an end behind it, has the kernel look again (EPOLL_CTL_MOD does, epoll(7)).
+/// A relay that has nothing to write reads all input, so its ends are watched edge-triggered
+/// (EPOLLET): otherwise the kernel inspects each reported socket once more in the next wait. If
+/// the relay leaves input unread, or may have left an end behind it, it makes the kernel look
+/// again (EPOLL_CTL_MOD does that, epoll(7)).
 pub fn events(input: bool, output: bool, is_open: bool) -> u32 {
     let edges = epoll::IN | epoll::RDHUP | epoll::EDGES;
     match (input, output) {

@@ -1,5 +1,5 @@
-//! `baton`: what a person runs. It reads no stranger's bytes; the program that
-//! does is `baton-dispatcher`, which the server starts.
+//! `baton`: the program for users. It reads no bytes of untrusted clients; `baton-dispatcher`,
+//! which the server starts, does that.
 
 mod demo;
 mod doctor;
@@ -7,7 +7,7 @@ mod doctor;
 use clap::{Parser, Subcommand};
 use std::process::ExitCode;
 
-/// Shares a handful of PostgreSQL backends between thousands of sessions.
+/// Shares a few PostgreSQL backends between thousands of sessions.
 #[derive(Parser)]
 #[command(name = "baton", version, about, long_about = None)]
 struct Arguments {
@@ -29,7 +29,7 @@ fn main() -> ExitCode {
             let ran = demo::main(arguments).map(|()| ExitCode::SUCCESS);
             (ran, ExitCode::FAILURE)
         }
-        // 1 is what it says of a server that it could look at.
+        // 1 means that the server could be checked and something does not work.
         Command::Doctor(arguments) => (doctor::main(&arguments), ExitCode::from(2)),
     };
     match result {

@@ -1,9 +1,9 @@
 //! A server of canned answers, which shows how fast a client alone can be.
 //!
-//! It greets whoever connects, gives each Query the same row, and does nothing
-//! else: what is measured against it is the client, the kernel's TCP, and the
-//! least that any server would have to do. One thread, one epoll; a connection
-//! is dropped when it ends or sends what a benchmark's client does not send.
+//! It greets each client, answers each Query with the same row, and does nothing else. A
+//! measurement against it covers the client, the kernel's TCP, and the least that any server
+//! would have to do. One thread, one epoll. A connection is dropped when it ends or sends what
+//! no benchmark's client sends.
 
 use super::system::Epoll;
 use anyhow::{Context, Result};
@@ -11,13 +11,13 @@ use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// In the epoll; connections have the numbers of their places.
+/// The listener's number in the epoll; a connection has the number of its place.
 const LISTENER: u64 = u64::MAX;
 const WAIT_MS: i32 = 100;
 const READ_BYTES: usize = 4096;
 const SSL_REQUEST: u32 = 80_877_103;
 const GSSENC_REQUEST: u32 = 80_877_104;
-/// As many as a server of version 15 reports.
+/// As many parameters as a server of version 15 reports.
 const PARAMETERS: [(&str, &str); 13] = [
     ("application_name", "pgbench"),
     ("client_encoding", "UTF8"),
@@ -39,7 +39,7 @@ struct Connection {
     greeted: bool,
 }
 
-/// Serves on `address` until `stop`.
+/// Serves on `address` until `stop` is set.
 pub fn serve(address: SocketAddr, stop: &AtomicBool) -> Result<()> {
     let listener = TcpListener::bind(address).with_context(|| format!("cannot use {address}"))?;
     listener.set_nonblocking(true)?;
@@ -133,9 +133,9 @@ fn greeting() -> Vec<u8> {
     out
 }
 
-/// One row that answers whatever pgbench asks: select-only's query (it reads
-/// nothing), the scale (the first column), and before it whether the accounts
-/// are partitioned (the second, null: no).
+/// One row that answers all queries of pgbench: that of select-only (whose result it ignores),
+/// the scale (the first column), and before that whether the accounts are partitioned (the
+/// second column, null: no).
 fn row() -> Vec<u8> {
     let mut out = Vec::new();
     let mut description = vec![0, 3];

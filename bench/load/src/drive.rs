@@ -1,8 +1,8 @@
 //! One thread's sessions and its epoll loop.
 //!
-//! The loop is closed: an answer's end sends the transaction's next batch, or the
-//! next transaction, at once or after a pause.  Who reconnects leaves in that
-//! pause, and his next transaction begins with a log-in.
+//! The loop is closed: the end of an answer sends the transaction's next batch, or the next
+//! transaction, at once or after a pause. With reconnects a session leaves in that pause, and
+//! its next transaction begins with a log-in.
 
 use super::histogram::Histogram;
 use super::random::Random;
@@ -18,30 +18,30 @@ use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
-/// Logins under way at once; more than a listen queue holds would be dropped.
+/// Logins in progress at a time; a listen queue would drop more.
 const LOGINS_AT_ONCE: usize = 64;
 const WAIT_MS: i32 = 100;
 const READ_BYTES: usize = 16384;
 
-/// What a thread measured.
+/// What a thread has measured.
 #[derive(Default)]
 pub struct Outcome {
-    /// One sample a transaction that ended well within the time.
+    /// One sample for each transaction that ended successfully within the time.
     pub latency: Histogram,
     /// Transactions that failed, warm-up included.
     pub errors: u64,
-    /// What the first one of them said.
+    /// The text of the first error.
     pub first_error: Option<String>,
     /// Transactions of the session that had the fewest, warm-up included.
     pub least_served: u64,
-    /// Whether `least_served` says anything yet.
+    /// Does `least_served` have a value yet?
     any: bool,
-    /// Transactions of each user within the time, where there are several.
+    /// Transactions of each user within the time, where there are several users.
     pub by_user: Vec<u64>,
 }
 
 impl Outcome {
-    /// Adds another thread's.
+    /// Adds the outcome of another thread.
     pub fn add(&mut self, other: Outcome) {
         self.latency.add(&other.latency);
         self.errors += other.errors;
@@ -64,15 +64,15 @@ impl Outcome {
 }
 
 struct Session {
-    /// None: it has left, and comes again.
+    /// None: the session has left, and will reconnect.
     socket: Option<TcpStream>,
     reader: Reader,
     client: Client,
-    /// When the present transaction began, with its log-in if it has one.
+    /// When the present transaction began, its log-in included.
     sent_at: Instant,
-    /// Something in the present transaction failed.
+    /// Has something in the present transaction failed?
     failed: bool,
-    /// It is logging in, and asks for something as soon as it is let in.
+    /// The session is logging in, and sends its first batch when that is done.
     logs_in: bool,
     transactions: u64,
     user: usize,
@@ -87,17 +87,17 @@ impl Session {
 /// One thread's sessions.
 pub struct Driver {
     address: SocketAddr,
-    /// By user.
+    /// Startup packets by user.
     startups: Vec<Vec<u8>>,
     sessions: Vec<Session>,
-    /// The first so many of them work, the others are there.
+    /// The number of sessions that work; the others stay idle.
     working: usize,
-    /// Of a pause between two transactions; none if it is zero.
+    /// The mean pause between two transactions; zero: no pause.
     think: Duration,
     reconnects: bool,
-    /// That all get an answer before the time begins is not waited for.
+    /// The time begins without waiting until all sessions have had an answer.
     is_partial: bool,
-    /// When pauses end, and whose.
+    /// When pauses end, and the number of the session.
     pauses: BinaryHeap<Reverse<(Instant, usize)>>,
     random: Random,
     epoll: Epoll,
@@ -128,7 +128,7 @@ impl Driver {
         })
     }
 
-    /// Opens and logs in (blocks) all of a thread's sessions.
+    /// Opens and logs in all of a thread's sessions. Blocks.
     pub fn connect(
         arguments: &Arguments,
         address: SocketAddr,
@@ -153,8 +153,8 @@ impl Driver {
         Ok(driver)
     }
 
-    /// All at once: logs in, asks for one transaction, and that is that.  Times are
-    /// counted from `start`, since all want to be in from then on.
+    /// Logs all sessions in at once; each runs one transaction. Times count from `start`, since
+    /// all sessions want to be in from then on.
     pub fn storm(
         arguments: &Arguments,
         address: SocketAddr,
@@ -227,7 +227,7 @@ impl Driver {
         Ok(numbers.map(|number| number as usize).collect())
     }
 
-    /// One wait's worth of logins; how many became ready.
+    /// Handles one wait's worth of logins; returns how many sessions became ready.
     fn log_in(&mut self) -> Result<usize> {
         let mut ready = 0;
         for number in self.ready_sockets(WAIT_MS)? {
@@ -248,8 +248,8 @@ impl Driver {
         Ok(ready)
     }
 
-    /// Keeps the sessions that work busy (blocks) until the measured span is over, or
-    /// another thread has failed.
+    /// Keeps the working sessions busy until the measured span is over, or another thread has
+    /// failed. Blocks.
     pub fn work(&mut self, span: &Span) -> Result<Outcome> {
         let mut outcome = Outcome::default();
         let mut unserved = if self.is_partial { 0 } else { self.working };
@@ -297,8 +297,8 @@ impl Driver {
         Ok(outcome)
     }
 
-    /// Reads a session's answer and goes on with its transaction; true if that has
-    /// ended.  It counts if it did so within `measured`; None: in any case.
+    /// Reads a session's answer and continues its transaction. True if the transaction has
+    /// ended. It counts if it ended within `measured`; None: it counts in any case.
     fn goes_on(
         &mut self,
         number: usize,
@@ -343,7 +343,7 @@ impl Driver {
         Ok(true)
     }
 
-    /// The next transaction, by a new session if this one has left.
+    /// Begins the next transaction, with a new connection if the session has left.
     fn begin(&mut self, number: usize) -> Result<()> {
         let session = &mut self.sessions[number];
         session.sent_at = Instant::now();
@@ -363,19 +363,20 @@ impl Driver {
 
     fn leave(&mut self, number: usize) {
         if let Some(mut socket) = self.sessions[number].socket.take() {
-            // Whoever is gone already need not be told.
+            // A peer that has gone already need not be told.
             let _ = socket.write(wire::FAREWELL);
         }
     }
 
-    /// From half of the pause to one and a half.
+    /// A pause of half to one and a half times the mean.
     fn pause(&mut self, number: usize, now: Instant) {
         let share = 0.5 + f64::from(self.random.below(1000)) / 1000.0;
         let until = now + self.think.mul_f64(share);
         self.pauses.push(Reverse((until, number)));
     }
 
-    /// Begins what is due; how long to wait for what is next.
+    /// Begins the transactions that are due. Returns how long to wait for the next one, in
+    /// milliseconds.
     fn end_pauses(&mut self) -> Result<i32> {
         while let Some(Reverse((until, number))) = self.pauses.peek().copied() {
             let left = until.saturating_duration_since(Instant::now());
@@ -388,7 +389,7 @@ impl Driver {
         Ok(WAIT_MS)
     }
 
-    /// Says goodbye on every session.
+    /// Sends Terminate on every session.
     pub fn finish(&mut self) {
         for number in 0..self.sessions.len() {
             self.leave(number);
@@ -396,7 +397,7 @@ impl Driver {
     }
 }
 
-/// Reads what is there.
+/// Reads what is available.
 fn read(session: &mut Session, buffer: &mut [u8]) -> Result<Seen> {
     match session.socket()?.read(buffer) {
         Ok(0) => bail!("the server closed a session"),
@@ -408,8 +409,7 @@ fn read(session: &mut Session, buffer: &mut [u8]) -> Result<Seen> {
     }
 }
 
-/// A batch is far smaller than a socket's buffer, which is empty when one is
-/// sent.
+/// A batch is far smaller than a socket's buffer, which is empty when the batch is sent.
 fn send(socket: &mut TcpStream, bytes: &[u8]) -> Result<()> {
     socket.write_all(bytes).context("cannot write to a session")
 }

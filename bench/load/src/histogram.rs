@@ -1,12 +1,12 @@
-//! Latencies, in buckets that grow with the value: 32 to each power of two,
-//! so that a quantile is at most 3 % off and a sample costs one increment.
+//! Latencies, in buckets that grow with the value: 32 for each power of two, so a quantile is
+//! at most 3 % off and a sample costs one increment.
 
 const BUCKETS_A_DOUBLING: u64 = 32;
 const SHIFT: u32 = BUCKETS_A_DOUBLING.trailing_zeros();
 /// Enough for 2^40 microseconds, which is twelve days.
 const BUCKETS: usize = (BUCKETS_A_DOUBLING as usize) * 37;
 
-/// Counts of microseconds.
+/// Counts of latencies in microseconds.
 pub struct Histogram {
     buckets: Vec<u64>,
     count: u64,
@@ -34,7 +34,7 @@ impl Histogram {
         self.max = self.max.max(microseconds);
     }
 
-    /// Adds another's samples.
+    /// Adds the samples of another histogram.
     pub fn add(&mut self, other: &Histogram) {
         for (mine, theirs) in self.buckets.iter_mut().zip(&other.buckets) {
             *mine += theirs;
@@ -44,12 +44,12 @@ impl Histogram {
         self.max = self.max.max(other.max);
     }
 
-    /// Samples.
+    /// The number of samples.
     pub fn count(&self) -> u64 {
         self.count
     }
 
-    /// Their mean, in microseconds.
+    /// The mean of the samples, in microseconds.
     pub fn mean(&self) -> u64 {
         self.sum.checked_div(self.count).unwrap_or(0)
     }
@@ -67,7 +67,7 @@ impl Histogram {
         self.max
     }
 
-    /// For a report.
+    /// Converts microseconds for a report.
     pub fn milliseconds(microseconds: u64) -> f64 {
         microseconds as f64 / 1000.0
     }

@@ -1,15 +1,13 @@
 //! `baton-load`: a closed-loop load generator for very many sessions.
 //!
-//! pgbench polls all of its sockets for each answer, so that from some hundred
-//! clients on it measures itself.  This one waits in epoll: an idle session
-//! costs it nothing.  Its transaction is pgbench's select-only, in the simple,
-//! extended or prepared form, unless options make it more like an application's:
-//! several statements, many prepared ones a session, settings.  One way to log
-//! in, trust.
+//! pgbench polls all of its sockets for each answer, so from some hundred clients on it
+//! measures itself. This program waits in epoll: an idle session costs nothing. Its transaction
+//! is pgbench's select-only, in the simple, extended or prepared form, unless options make it
+//! more like an application's: several statements, many prepared statements in a session,
+//! settings. It logs in only by trust.
 //!
-//! Each thread owns its sessions for life; threads share nothing but the
-//! moments at which measuring starts and ends.  The report is one line of JSON
-//! on standard output.
+//! Each thread owns its sessions for life; threads share nothing except the moments at which
+//! measuring starts and ends. The report is one line of JSON on standard output.
 
 mod canned;
 mod drive;
@@ -39,81 +37,80 @@ pub struct Arguments {
     /// Address of the server or pool
     #[arg(long, default_value = "127.0.0.1")]
     host: IpAddr,
-    /// Its port
+    /// Port of the server or pool
     #[arg(long, default_value_t = 5432)]
     port: u16,
-    /// User to log in as; nothing but trust is known
+    /// User to log in as; only trust authentication is supported
     #[arg(long, default_value = "demo")]
     user: String,
     /// Database with pgbench's tables
     #[arg(long, default_value = "demo")]
     database: String,
-    /// Sessions
+    /// Number of sessions
     #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=60_000))]
     clients: u32,
-    /// So many of them work, the others are only there (all)
+    /// Number of sessions that work; the others stay idle (default: all)
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=60_000))]
     working: Option<u32>,
-    /// Log in as so many users in turn, whose names are this one's, _ and a number
-    /// from 1 on
+    /// Log in as this many users in turn, whose names are the user's, _ and a number from 1 on
     #[arg(long, default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..=60_000))]
     users: u32,
-    /// Milliseconds between two transactions of a session, half as many up to one
-    /// and a half times as many
+    /// Mean pause in milliseconds between two transactions of a session; pauses vary from half
+    /// to one and a half times the mean
     #[arg(long, default_value_t = 0.0)]
     think: f64,
-    /// Each transaction is a new session's: its time begins with the log-in
+    /// Use a new session for each transaction: its time begins with the log-in
     #[arg(long)]
     reconnect: bool,
-    /// All log in at once, and ask for one transaction: times are those from the
-    /// begin to that answer
+    /// Log all sessions in at once, with one transaction each: times are those from the start
+    /// to the answer
     #[arg(long, conflicts_with_all = ["reconnect", "think", "working", "marks", "idle"])]
     storm: bool,
     /// The statement of a transaction, in place of pgbench's
     #[arg(long, conflicts_with_all = ["stock", "own", "statements", "mixed", "protocol", "temporary_table"])]
     text: Option<String>,
-    /// Do not wait until all have had an answer, however long some may wait
+    /// Begin without waiting until all sessions have had an answer, however long some may wait
     #[arg(long)]
     partial: bool,
-    /// Seconds within which all have to be logged in
+    /// Seconds within which all sessions have to be logged in
     #[arg(long, default_value_t = 150, value_parser = clap::value_parser!(u64).range(1..=3600))]
     login_limit: u64,
-    /// Threads to spread them over
+    /// Threads over which the sessions are spread
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=64))]
     threads: u32,
     /// How a transaction is sent
     #[arg(long, value_enum, default_value_t = Protocol::Simple)]
     protocol: Protocol,
-    /// Seconds measured
+    /// Length of the measurement in seconds
     #[arg(long, default_value_t = 5.0)]
     seconds: f64,
-    /// Seconds before, not measured; longer if a session has had no answer yet
+    /// Length of the warm-up in seconds; longer if a session has had no answer yet
     #[arg(long, default_value_t = 1.0)]
     warmup: f64,
     /// Scale of pgbench's tables
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     scale: u32,
-    /// Different statements that there are
+    /// Number of different statements in the stock
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     stock: u32,
-    /// Statements of the stock that each session uses, a random choice of its own
+    /// Statements of the stock that each session uses, its own random choice
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     own: u32,
-    /// Statements a transaction, each a round trip; with more than one, BEGIN
-    /// and COMMIT around them
+    /// Statements in a transaction, each a round trip; with more than one, BEGIN and COMMIT
+    /// enclose them
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1000))]
     statements: u32,
-    /// The stock has joins, updates and inserts, too
+    /// Add joins, updates and inserts to the stock
     #[arg(long)]
     mixed: bool,
-    /// The stock is calls of the functions of bench/functions.sql
+    /// Use calls of the functions of bench/functions.sql as the stock
     #[arg(long, conflicts_with_all = ["mixed", "temporary_table", "text"])]
     functions: bool,
-    /// A transaction makes, fills and reads a temporary table on commit drop
+    /// Make each transaction create, fill and read a temporary table with on commit drop
     #[arg(long, conflicts_with_all = ["stock", "own", "statements", "mixed", "protocol"])]
     temporary_table: bool,
-    /// At login, each session sets app.tenant_id, statement_timeout and timezone
-    /// to values of its own
+    /// Let each session set app.tenant_id, statement_timeout and timezone to values of its own
+    /// at login
     #[arg(long)]
     settings: bool,
     /// When a session prepares its statements
@@ -122,20 +119,20 @@ pub struct Arguments {
     /// Seed of all random choices
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Print a line when measuring begins and when it ends; then leave the
-    /// sessions open until a line comes on standard input
+    /// Print a line when measuring begins and when it ends; then keep the sessions open until a
+    /// line comes on standard input
     #[arg(long)]
     marks: bool,
-    /// Log all sessions in, say so, and hold them until standard input ends
+    /// Log all sessions in, report that, and hold them until standard input ends
     #[arg(long)]
     idle: bool,
-    /// Be a server of canned answers on this address and port until standard
-    /// input ends: what a client alone can do
+    /// Be a server of canned answers on this address and port until standard input ends: shows
+    /// what a client alone can do
     #[arg(long, conflicts_with = "idle")]
     canned: bool,
 }
 
-/// pgbench's --protocol.
+/// The values of pgbench's --protocol.
 #[derive(Clone, Copy, ValueEnum, PartialEq, Eq)]
 pub enum Protocol {
     /// One Query message
@@ -149,14 +146,14 @@ pub enum Protocol {
 /// When statements are prepared.
 #[derive(Clone, Copy, ValueEnum, PartialEq, Eq)]
 pub enum Prepare {
-    /// All of them, before the first transaction
+    /// All statements, before the first transaction
     Login,
-    /// Each one with its first use, in the same batch
+    /// Each statement with its first use, in the same batch
     Use,
 }
 
 impl Arguments {
-    /// What its sessions do.
+    /// The script of its sessions.
     pub fn script(&self) -> Script {
         Script {
             protocol: self.protocol,
@@ -176,7 +173,7 @@ impl Arguments {
         }
     }
 
-    /// Who logs in.
+    /// The user's name for logins.
     pub fn user_name(&self, user: u32) -> String {
         match self.users {
             0 => self.user.clone(),
@@ -184,7 +181,7 @@ impl Arguments {
         }
     }
 
-    /// How many of a thread's share work.
+    /// How many of a thread's sessions work.
     pub fn working_of(&self, thread: u32, share: u32) -> u32 {
         let working = self.working.unwrap_or(self.clients).min(self.clients);
         share_of(working, self.threads, thread).min(share)
@@ -271,7 +268,7 @@ fn run(arguments: &Arguments) -> Result<()> {
     Ok(())
 }
 
-/// All threads' sessions log in at once (blocks until all were served).
+/// Logs all threads' sessions in at once. Blocks until all were served.
 fn storm(arguments: &Arguments, address: SocketAddr) -> Result<()> {
     let start = Instant::now();
     let outcomes: Vec<Result<Outcome>> = std::thread::scope(|scope| {
@@ -298,8 +295,8 @@ fn storm(arguments: &Arguments, address: SocketAddr) -> Result<()> {
     Ok(())
 }
 
-/// Logs in, waits for the others, works (or holds), leaves.  Always meets both
-/// barriers, or the others would wait for ever.
+/// Logs in, waits for the other threads, works (or holds), and leaves. It always reaches both
+/// barriers; otherwise the other threads would wait for ever.
 fn one_thread(
     arguments: &Arguments,
     address: SocketAddr,
@@ -330,7 +327,7 @@ fn one_thread(
     outcome
 }
 
-/// Says (on standard output) what begins, if asked to.
+/// Prints what begins on standard output, if `--marks` is given.
 fn mark(arguments: &Arguments, what: &str) {
     if arguments.marks {
         println!("{what}");
@@ -360,7 +357,7 @@ fn wait_for_end_of_input() {
     let _ = std::io::stdin().read_to_end(&mut rest);
 }
 
-/// Says that the sessions stand; returns (blocks) when standard input ends.
+/// Reports that the sessions are open; returns when standard input ends. Blocks.
 fn hold(clients: u32) {
     println!("{{\"holding\": {clients}}}");
     let _ = std::io::stdout().flush();

@@ -1,12 +1,12 @@
-//! Random numbers from a seed: a run can be repeated.
+//! Random numbers from a seed, so that a run can be repeated.
 
 /// xorshift64: good enough to spread keys.
 pub struct Random(u64);
 
 impl Random {
-    /// Of a run's seed, one for each client.
+    /// A generator from a run's seed, different for each client.
     pub fn new(seed: u64, client: u64) -> Self {
-        // splitmix64's finish, so that neighbours have nothing in common.
+        // splitmix64's finish, so that neighbouring clients have nothing in common.
         let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) ^ client.wrapping_add(1);
         state = (state ^ (state >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
         state = (state ^ (state >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
@@ -21,7 +21,7 @@ impl Random {
         (((self.0 >> 32) * u64::from(limit)) >> 32) as u32
     }
 
-    /// `count` different ones of 0 to below `limit`, in random order.
+    /// `count` different numbers from 0 to below `limit`, in random order.
     pub fn draw(&mut self, count: u32, limit: u32) -> Vec<u32> {
         let mut all: Vec<u32> = (0..limit).collect();
         let count = count.min(limit);

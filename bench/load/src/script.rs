@@ -1,8 +1,8 @@
-//! What the sessions do, without I/O: the batches that one sends when it has
-//! logged in, and those of one transaction after another.
+//! What the sessions do, without I/O: the batches that a session sends after its login, and
+//! those of one transaction after another.
 //!
-//! A batch ends with Query or Sync, so that each is answered by exactly one
-//! ReadyForQuery; the next one is asked for when that has come.
+//! A batch ends with Query or Sync, so exactly one ReadyForQuery answers it; the next batch is
+//! requested after that.
 
 use super::random::Random;
 use super::wire;
@@ -10,7 +10,7 @@ use super::{Prepare, Protocol};
 use std::fmt::Write;
 
 const ACCOUNTS_A_SCALE: u32 = 100_000;
-/// Parses of one batch at most: it shall fit into a socket's buffer.
+/// The most Parse messages in a batch, which must fit into a socket's buffer.
 const PARSES_A_BATCH: usize = 50;
 const TIME_ZONES: [&str; 5] = [
     "Europe/Berlin",
@@ -20,7 +20,7 @@ const TIME_ZONES: [&str; 5] = [
     "UTC",
 ];
 
-/// What kinds of statements a stock has.
+/// The kinds of statements in a stock.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum StockKind {
     /// Look-ups of one account.
@@ -36,39 +36,39 @@ pub enum StockKind {
 pub struct Script {
     /// How a statement is sent.
     pub protocol: Protocol,
-    /// When it is prepared (protocol prepared).
+    /// When a statement is prepared (protocol prepared).
     pub prepare: Prepare,
     /// Scale of pgbench's tables.
     pub scale: u32,
-    /// Different statements that there are.
+    /// The number of different statements.
     pub stock: u32,
-    /// Statements of the stock that each session uses: its own choice, in its
-    /// own order, under names by that order.
+    /// Statements of the stock that each session uses: its own choice, in its own order, under
+    /// names by that order.
     pub own: u32,
-    /// Statements a transaction; more than one stand between BEGIN and COMMIT.
+    /// Statements in a transaction; if there are several, BEGIN and COMMIT enclose them.
     pub statements: u32,
-    /// What kinds of statements the stock has.
+    /// The kind of the stock's statements.
     pub stock_kind: StockKind,
-    /// A transaction makes and fills a temporary table that its end drops.
+    /// A transaction creates and fills a temporary table, which is dropped at its end.
     pub temporary: bool,
-    /// Three settings of its own a session.
+    /// Each session sets three settings to values of its own.
     pub settings: bool,
-    /// What a transaction is, in place of all that.
+    /// The statement of a transaction, in place of all that.
     pub text: Option<String>,
 }
 
-/// One session's place in the script.
+/// One session's position in the script.
 pub struct Client {
     number: u32,
     random: Random,
-    /// Numbers in the stock.
+    /// Its statements' numbers in the stock.
     own: Vec<u32>,
     prepared: Vec<bool>,
     settings_sent: bool,
-    /// Batches of the present transaction that were sent; 0 between two.
+    /// Batches of the present transaction that were sent; 0 between two transactions.
     sent: u32,
-    /// The accounts of the present transaction, ascending: two that update the
-    /// same ones lock them in the same order.
+    /// The accounts of the present transaction, ascending: two transactions that update the
+    /// same accounts lock them in the same order.
     accounts: Vec<u32>,
 }
 
@@ -95,8 +95,8 @@ impl Script {
         }
     }
 
-    /// The next batch that is sent before transactions are, into `out`, which
-    /// is emptied first; false if there is none any more.
+    /// Writes the next batch that precedes all transactions into `out`, which is emptied first;
+    /// false if there is none any more.
     pub fn opening(&self, client: &mut Client, out: &mut Vec<u8>) -> bool {
         out.clear();
         if self.settings && !client.settings_sent {
@@ -118,8 +118,8 @@ impl Script {
         !batch.is_empty()
     }
 
-    /// The next batch of the present transaction, or the first one of the next,
-    /// into `out`, which is emptied first.
+    /// Writes the next batch of the present transaction, or the first one of the next, into
+    /// `out`, which is emptied first.
     pub fn next(&self, client: &mut Client, out: &mut Vec<u8>) {
         out.clear();
         if client.sent == 0 {
@@ -149,7 +149,7 @@ impl Script {
         }
     }
 
-    /// Always by Query, as one rarely prepares them.
+    /// Always by Query, as applications rarely prepare these statements.
     fn temporary_step(&self, client: &mut Client, step: u32, out: &mut Vec<u8>) {
         let account = client.accounts[0];
         match step {
@@ -173,8 +173,7 @@ impl Script {
         }
     }
 
-    /// One statement, any of the session's own, of the transaction's account
-    /// with this place.
+    /// Writes one of the session's own statements, for the transaction's account at this place.
     fn statement(&self, client: &mut Client, account: usize, out: &mut Vec<u8>) {
         let place = client.random.below(client.own.len() as u32) as usize;
         let value = client.accounts[account].to_string();
@@ -202,7 +201,7 @@ impl Script {
         client.prepared[place] = true;
     }
 
-    /// A client's statement at this place.
+    /// The text of the session's statement at this place.
     fn text(&self, client: &Client, place: usize, account: &str) -> String {
         match self.stock_kind {
             StockKind::Functions => call(client.own[place], client.number, account),
@@ -211,8 +210,8 @@ impl Script {
     }
 }
 
-/// The statement with this number of the stock.  The first one is pgbench's
-/// select-only; unless they are mixed all the others cost what it costs.
+/// The statement with this number of the stock. The first one is pgbench's select-only; unless
+/// the stock is mixed, all the others cost the same.
 fn read_or_write(number: u32, mixed: bool, account: &str) -> String {
     match (number, if mixed { number % 10 } else { 0 }) {
         (0, _) => format!("SELECT abalance FROM pgbench_accounts WHERE aid = {account};"),
@@ -233,8 +232,8 @@ fn read_or_write(number: u32, mixed: bool, account: &str) -> String {
     }
 }
 
-/// The call with this number of the stock, by the session with that number: its
-/// relation and its type are always the same, but other sessions have others.
+/// The call with this number of the stock, for this session: the session's relation and type
+/// are always the same, but other sessions have others.
 fn call(number: u32, session: u32, account: &str) -> String {
     let kind = session % 3;
     match number % 6 {
@@ -254,8 +253,8 @@ fn call(number: u32, session: u32, account: &str) -> String {
     }
 }
 
-/// As drivers name them that number what they prepare: the same name means
-/// another statement in another session.
+/// The name of a prepared statement, numbered as drivers do it: the same name means another
+/// statement in another session.
 fn name(place: usize) -> String {
     format!("S_{}", place + 1)
 }

@@ -1,5 +1,5 @@
-//! The time that is measured: the same for all threads, begun when the warm-up
-//! is over and every session has had an answer.
+//! The measured time: the same for all threads. It begins when the warm-up is over and every
+//! session has had an answer.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::OnceLock;
@@ -18,7 +18,7 @@ pub struct Span {
 }
 
 impl Span {
-    /// Not begun yet.
+    /// A span that has not begun.
     pub fn new(threads: u32) -> Self {
         Span {
             threads,
@@ -33,7 +33,7 @@ impl Span {
         self.served.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// A thread has failed: the run is off.
+    /// A thread has failed: the run is aborted.
     pub fn fail(&self) {
         self.failed.store(true, Ordering::Relaxed);
     }
@@ -43,12 +43,12 @@ impl Span {
         self.failed.load(Ordering::Relaxed)
     }
 
-    /// What is measured, from when to when, once that is known.
+    /// The beginning and the end of the measured time, once they are known.
     pub fn measured(&self) -> Option<(Instant, Instant)> {
         self.measured.get().copied()
     }
 
-    /// Waits (blocks) for the warm-up's end and begins; false if the run is off.
+    /// Waits for the end of the warm-up, and begins. Blocks. False if the run is aborted.
     pub fn begin(&self, warmup: Duration, seconds: Duration) -> bool {
         let start = Instant::now();
         while self.served.load(Ordering::Relaxed) < self.threads || start.elapsed() < warmup {
@@ -62,12 +62,12 @@ impl Span {
             std::thread::sleep(STEP);
         }
         let now = Instant::now();
-        // Nobody else sets it.
+        // Only this call sets it.
         let _ = self.measured.set((now, now + seconds));
         true
     }
 
-    /// Waits (blocks) for its end, or for a failure.
+    /// Waits for the end of the measured time, or for a failure. Blocks.
     pub fn wait_for_end(&self) {
         while let Some((_, end)) = self.measured() {
             let left = end.saturating_duration_since(Instant::now());

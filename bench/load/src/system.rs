@@ -1,13 +1,12 @@
 //! epoll, the only thing here that std does not have.
 //!
-//! All of this crate's unsafe code.  The epoll descriptor is owned by `Epoll`;
-//! sockets are only borrowed for a registration, and the kernel forgets them
-//! when they are closed.
+//! All of this crate's unsafe code is here. `Epoll` owns the epoll descriptor. Sockets are only
+//! borrowed for a registration, and the kernel forgets them when they are closed.
 
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
-/// Events of one wait at most.
+/// The most events that one wait returns.
 pub const EVENTS_MAX: usize = 512;
 
 /// An epoll instance that watches for input.
@@ -19,8 +18,8 @@ pub struct Epoll {
 impl Epoll {
     /// A new one.
     pub fn new() -> io::Result<Self> {
-        // SAFETY: epoll_create1 takes no pointers; its result is checked, and
-        // owned by nobody else.
+        // SAFETY: epoll_create1 takes no pointers; its result is checked, and has no other
+        // owner.
         let fd = unsafe {
             let fd = libc::epoll_create1(libc::EPOLL_CLOEXEC);
             if fd < 0 {
@@ -34,7 +33,7 @@ impl Epoll {
         })
     }
 
-    /// Tells of input on the socket with this number from now on.
+    /// From now on reports input on the socket, by this number.
     pub fn watch(&self, socket: &impl AsRawFd, number: u64) -> io::Result<()> {
         let mut event = libc::epoll_event {
             events: libc::EPOLLIN as u32,
@@ -55,10 +54,10 @@ impl Epoll {
         Ok(())
     }
 
-    /// Waits (blocks) and gives the numbers of the sockets with input.
+    /// Waits, and returns the numbers of the sockets with input. Blocks.
     pub fn wait(&mut self, milliseconds: i32) -> io::Result<impl Iterator<Item = u64> + '_> {
-        // SAFETY: the kernel writes at most EVENTS_MAX events into a buffer of
-        // that capacity and says how many, so that many are initialised.
+        // SAFETY: the kernel writes at most EVENTS_MAX events into a buffer of that capacity
+        // and returns their number, so that many are initialised.
         unsafe {
             let count = libc::epoll_wait(
                 self.fd.as_raw_fd(),

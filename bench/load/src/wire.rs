@@ -1,14 +1,14 @@
-//! The protocol's frames, without I/O: bytes in, what happened out; and the
-//! messages that a client sends.
+//! The protocol's frames, without I/O: bytes in, events out; and the messages that a client
+//! sends.
 //!
-//! Of what the server sends only the frames are followed: an answer ends with
-//! ReadyForQuery.  The text of an error is kept.
+//! Of the server's messages only the frames are followed: an answer ends with ReadyForQuery.
+//! The text of an error is kept.
 
 /// Protocol 3.0 (PostgreSQL: libpq/pqcomm.h, PG_PROTOCOL(3, 0)).
 const PROTOCOL_VERSION: u32 = 3 << 16;
 /// A frame's type and length.
 const HEADER_BYTES: usize = 5;
-/// Of an error that much is kept.
+/// Bytes of an error that are kept.
 const ERROR_BYTES_MAX: usize = 1024;
 
 /// Follows the frames of one session across reads of any size.
@@ -16,25 +16,25 @@ const ERROR_BYTES_MAX: usize = 1024;
 pub struct Reader {
     header: [u8; HEADER_BYTES],
     header_length: usize,
-    /// Bytes of the present frame's body still to come.
+    /// Bytes of the present frame's body that are still to come.
     body_left: usize,
     error: Vec<u8>,
 }
 
-/// What a read contained.
+/// The content of a read.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Seen {
     /// ReadyForQuery came.
     pub ready: bool,
     /// An error came: its fields, NULs as spaces.
     pub error: Option<String>,
-    /// Something came that this program does not know: a demand for a password,
-    /// or no protocol at all.
+    /// Something came that this program does not know: a demand for a password, or no
+    /// PostgreSQL message.
     pub unexpected: Option<String>,
 }
 
 impl Reader {
-    /// Takes what was read.
+    /// Takes the bytes that were read.
     pub fn take(&mut self, mut bytes: &[u8]) -> Seen {
         let mut seen = Seen::default();
         while !bytes.is_empty() {
@@ -72,7 +72,7 @@ impl Reader {
                 let room = ERROR_BYTES_MAX.saturating_sub(self.error.len());
                 self.error.extend_from_slice(&part[..part.len().min(room)]);
             }
-            // AuthenticationOk is four zero bytes; any other asks for something.
+            // AuthenticationOk is four zero bytes; any other value demands something.
             b'R' if part.iter().any(|&byte| byte != 0) => {
                 seen.unexpected =
                     Some("a demand for authentication; only trust is known".to_owned());
@@ -139,7 +139,7 @@ pub fn bind_and_execute(out: &mut Vec<u8>, statement: &str, values: &[&str]) {
         parameters.extend_from_slice(&(value.len() as u32).to_be_bytes());
         parameters.extend_from_slice(value.as_bytes());
     }
-    // No portal name; no formats of parameters, none of results.
+    // No portal name; no formats of parameters or results.
     message(
         out,
         b'B',

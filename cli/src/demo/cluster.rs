@@ -1,8 +1,8 @@
 //! The private cluster: its directory, its server, and the end of both.
 //!
-//! The server is our child, in a process group of its own, and is sent SIGINT
-//! by the kernel should we die without a word.  `Drop` stops it and removes
-//! the directory; `finish` does the same and says what went wrong.
+//! The server is a child of this program, in a process group of its own. The kernel sends it
+//! SIGINT if this program dies unexpectedly. `Drop` stops the server and removes the directory;
+//! `finish` does the same and returns errors.
 
 use super::programs::Programs;
 use super::progress;
@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
-/// User of the cluster, and database to begin with.
+/// The cluster's user, and the first database.
 const SUPERUSER: &str = super::NAME;
 const MAINTENANCE_DATABASE: &str = "postgres";
 const START_LIMIT: Duration = Duration::from_secs(60);
@@ -24,7 +24,7 @@ const FAST_STOP_LIMIT: Duration = Duration::from_secs(30);
 const IMMEDIATE_STOP_LIMIT: Duration = Duration::from_secs(5);
 /// sun_path holds 108 bytes with the NUL; "/.s.PGSQL.65535" takes 15.
 const SOCKET_DIRECTORY_MAX: usize = 107 - 15;
-/// Lines of the server's log shown when it does not start.
+/// Lines of the server's log shown when the server does not start.
 const LOG_LINES_SHOWN: usize = 20;
 
 /// A cluster in a directory of its own.
@@ -32,10 +32,10 @@ pub struct Cluster<'a> {
     programs: &'a Programs,
     account: Option<Account>,
     directory: PathBuf,
-    /// The directory was there before: not to be removed itself, and as it was
-    /// in the end.
+    /// Set if the directory existed before: then it is not removed, and gets its old owner and
+    /// permissions back.
     found: Option<Metadata>,
-    /// Where both ports are asked.
+    /// The host by which both ports are asked.
     host: String,
     port: u16,
     server: Option<Child>,
@@ -43,7 +43,7 @@ pub struct Cluster<'a> {
 }
 
 impl<'a> Cluster<'a> {
-    /// Makes the directory.
+    /// Creates the directory.
     pub fn create(
         programs: &'a Programs,
         account: Option<Account>,
@@ -63,7 +63,7 @@ impl<'a> Cluster<'a> {
         })
     }
 
-    /// Where the server will listen.
+    /// Sets the host at which the server will listen.
     pub fn ask_at(&mut self, host: String) {
         self.host = host;
     }
@@ -72,7 +72,7 @@ impl<'a> Cluster<'a> {
         &self.host
     }
 
-    /// Makes the cluster; the server does not run yet.
+    /// Runs initdb; the server is not started yet.
     pub fn initialise(&self) -> Result<()> {
         let path_length = self.directory.as_os_str().len();
         if path_length > SOCKET_DIRECTORY_MAX {
@@ -90,7 +90,7 @@ impl<'a> Cluster<'a> {
                 )
             })?;
         }
-        // Others may reach the sockets; the data directory is closed to them.
+        // Other users may reach the sockets; the data directory is closed to them.
         fs::set_permissions(&self.directory, fs::Permissions::from_mode(0o755))?;
 
         progress(&format!(
@@ -170,7 +170,7 @@ impl<'a> Cluster<'a> {
             .context("the server does not start")
     }
 
-    /// Waits (blocks) until a query through the port is answered.
+    /// Waits until a query through the port is answered. Blocks.
     pub fn wait_for_port(&mut self, port: u16, database: &str) -> Result<()> {
         let deadline = Instant::now() + START_LIMIT;
         loop {
@@ -196,7 +196,7 @@ impl<'a> Cluster<'a> {
         }
     }
 
-    /// Runs one query; rows as psql -At prints them.
+    /// Runs one query; returns rows as psql -At prints them.
     pub fn query(&self, port: u16, database: &str, text: &str) -> Result<String> {
         let mut psql = self.programs.command("psql");
         psql.args([
@@ -225,7 +225,7 @@ impl<'a> Cluster<'a> {
         Ok(())
     }
 
-    /// Stays (blocks) until a signal comes; an error if the server ends first.
+    /// Waits for a signal. Blocks. An error if the server ends first.
     pub fn wait_for_signal(&mut self) -> Result<()> {
         while system::pause().is_ok() {
             if let Some(status) = self.server_status()? {
@@ -297,7 +297,7 @@ impl Drop for Cluster<'_> {
     }
 }
 
-/// Stops the server, ever less gently (blocks).  False if it had to be killed.
+/// Stops the server, less and less gently. Blocks. False if it had to be killed.
 fn stop(mut server: Child) -> bool {
     for (signal, limit) in [
         (libc::SIGINT, FAST_STOP_LIMIT),
@@ -313,13 +313,13 @@ fn stop(mut server: Child) -> bool {
     false
 }
 
-/// The directory asked for, which must be new or empty, or a new one; and how
-/// it was, if it was not made here.
+/// Creates the requested directory, which must be new or empty, or else a temporary one.
+/// Returns its metadata if it existed.
 fn make_directory(asked: Option<&Path>) -> Result<(PathBuf, Option<Metadata>)> {
     let Some(path) = asked else {
         let path = std::env::temp_dir().join(format!("baton-demo-{}", std::process::id()));
-        // Not create_dir_all: in a folder open to all, an existing one may be
-        // another's trap.
+        // Not create_dir_all: in a folder open to all users, an existing directory may be
+        // another user's trap.
         fs::DirBuilder::new()
             .mode(0o700)
             .create(&path)
@@ -328,7 +328,7 @@ fn make_directory(asked: Option<&Path>) -> Result<(PathBuf, Option<Metadata>)> {
     };
     let path = std::path::absolute(path)?;
     if !path.exists() {
-        // Not its parents: they would stay behind.
+        // The parents are not created: they would stay behind.
         fs::create_dir(&path).with_context(|| format!("cannot make {}", path.display()))?;
         return Ok((path, None));
     }
@@ -344,7 +344,7 @@ fn make_directory(asked: Option<&Path>) -> Result<(PathBuf, Option<Metadata>)> {
     Ok((path, Some(found)))
 }
 
-/// A value as it stands between quotes in postgresql.conf.
+/// A value as it is written between quotes in postgresql.conf.
 fn quote(value: &str) -> String {
     value.replace('\\', "\\\\").replace('\'', "''")
 }

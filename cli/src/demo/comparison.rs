@@ -1,5 +1,5 @@
-//! The short comparison: the same 200 clients of pgbench, direct and through
-//! the pool, in turns, so that what else the machine does meets both alike.
+//! The short comparison: the same 200 clients of pgbench, in turns directly and through the
+//! pool, so that other load on the machine affects both alike.
 
 use super::cluster::Cluster;
 use super::programs::Programs;
@@ -13,22 +13,22 @@ const SECONDS: u32 = 5;
 const ROUNDS: u32 = 2;
 const SCALE: u32 = 5;
 
-/// The two ways to the server.
+/// The two ports.
 pub struct Ports {
-    /// Of the server itself.
+    /// The server's own port.
     pub direct: u16,
-    /// Of the pool.
+    /// The pool's port.
     pub pool: u16,
 }
 
-/// One run of pgbench.
+/// The result of one run of pgbench.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Figures {
     transactions_per_second: f64,
     latency_ms: f64,
 }
 
-/// Loads data, compares (blocks for about a minute), and returns the table.
+/// Loads the data, compares, and returns the table. Blocks for about a minute.
 pub fn run(cluster: &Cluster, programs: &Programs, ports: &Ports, backends: u32) -> Result<String> {
     progress(&format!("loading pgbench's data, scale {SCALE}"));
     let mut load = programs.command("pgbench");
@@ -111,7 +111,7 @@ fn pgbench(programs: &Programs, host: &str, port: u16, protocol: &str) -> Result
     parse(&text).with_context(|| format!("pgbench's answer is not as expected: {text}"))
 }
 
-/// The two lines of pgbench's report that count.
+/// Reads the two relevant lines of pgbench's report.
 fn parse(report: &str) -> Option<Figures> {
     let number_after = |start: &str| {
         let line = report.lines().find_map(|line| line.strip_prefix(start))?;

@@ -1,12 +1,12 @@
 //! `baton demo`: a private PostgreSQL server with the pool before it.
 //!
-//! The order of things: find the server's programs, look whether the extension
-//! is installed there, make a cluster in a scratch directory, start it, wait
-//! until both ports serve a query, say `ready`; then, unless `--no-load`, load
-//! pgbench's data and compare the two ports; then stay until a signal comes.
+//! The steps: find the server's programs; check whether the extension is installed there;
+//! create a cluster in a scratch directory; start it; wait until both ports serve a query;
+//! print `ready`; unless `--no-load` is given, load pgbench's data and compare the two ports;
+//! then wait for a signal.
 //!
-//! Invariant: whatever happens after the directory was made (an error, a
-//! signal, a panic), `Cluster`'s `Drop` stops the server and removes it.
+//! Invariant: whatever happens after the directory was created (an error, a signal, a panic),
+//! `Cluster`'s `Drop` stops the server and removes the directory.
 //!
 //! Results and `ready` go to standard output, progress to standard error.
 
@@ -26,13 +26,13 @@ use std::time::Duration;
 
 /// User and database of the demonstration.
 const NAME: &str = "demo";
-/// Where the search for a free port starts, and how far it goes.
+/// The ports where the search for a free one starts.
 const DEFAULT_PG_PORT: u16 = 5433;
 const DEFAULT_POOL_PORT: u16 = 6543;
-/// PostgreSQL's own.
+/// PostgreSQL's default port.
 const SERVER_PORT: u16 = 5432;
 
-/// What `baton demo` may be told.
+/// The options of `baton demo`.
 #[derive(clap::Args)]
 pub struct Arguments {
     /// Directory for the cluster: a new one, removed at the end, or an empty one, empty again at the end [default: a new one in the temporary directory]
@@ -44,7 +44,9 @@ pub struct Arguments {
     /// The pool's port [default: the first free one from 6543 on]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     port: Option<u16>,
-    /// The pool where clients expect the server, and the server itself at its Unix socket only: on port 5432, or the first free one after it (with --port that one, or none)
+    /// The pool listens where clients expect the server, and the server only at its Unix
+    /// socket: on port 5432, or the first free one after it (with --port on that one, or not at
+    /// all)
     #[arg(long)]
     same_port: bool,
     /// Backends of the pool
@@ -53,7 +55,7 @@ pub struct Arguments {
     /// A server parameter, as in postgresql.conf; may be given many times. Libraries of shared_preload_libraries come after pg_baton
     #[arg(long, value_name = "NAME=VALUE", value_parser = settings::parse)]
     set: Vec<(String, String)>,
-    /// Neither load data nor compare: just the server and the pool
+    /// Neither load data nor compare: start only the server and the pool
     #[arg(long)]
     no_load: bool,
     /// The pg_config of the server to use [default: $PG_CONFIG, else that of the newest server with pg_baton]
@@ -61,12 +63,11 @@ pub struct Arguments {
     pg_config: Option<PathBuf>,
 }
 
-/// Runs the demonstration; returns when a signal has ended it and all is
-/// removed.
+/// Runs the demonstration; returns after a signal has ended it and everything has been removed.
 pub fn main(arguments: Arguments) -> Result<()> {
     system::catch_signals();
     match run(&arguments) {
-        // Asked to end, at whatever step: that is no failure.
+        // A requested end, at whatever step, is no failure.
         Err(error) if error.is::<system::Interrupted>() => Ok(()),
         other => other,
     }
@@ -138,7 +139,7 @@ fn run(arguments: &Arguments) -> Result<()> {
     cluster.finish()
 }
 
-/// One line (or table) for whoever reads standard output, at once.
+/// Writes one line (or table) to standard output, at once.
 fn say(text: &str) -> Result<()> {
     let mut out = std::io::stdout().lock();
     writeln!(out, "{text}")
@@ -151,5 +152,5 @@ fn progress(text: &str) {
     let _ = writeln!(std::io::stderr(), "baton demo: {text}");
 }
 
-/// How often anything that waits looks for a signal and for the server's end.
+/// How often a waiting step checks for a signal and for the server's end.
 const POLL: Duration = Duration::from_millis(20);

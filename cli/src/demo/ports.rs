@@ -1,17 +1,17 @@
-//! Which ports the demonstration listens on.
+//! The ports on which the demonstration listens.
 
 use super::system::Account;
 use anyhow::{bail, Context, Result};
 use std::io::ErrorKind;
 use std::net::TcpListener;
 
-/// How far the search for a free port goes.
+/// How many ports the search for a free one tries.
 const PORTS_TRIED: u16 = 100;
-/// The kernel's own, where it does not say (IPPROT_SOCK, net/sock.h).
+/// The kernel's default, where it cannot be read (IPPROT_SOCK, net/sock.h).
 const FIRST_UNPRIVILEGED: u16 = 1024;
 
-/// The port asked for, if it is free; else the first free one. `account` is
-/// whom the server runs as, if not us.
+/// The requested port, if it is free; else the first free one. `account`: the user as which the
+/// server runs, if that is not the caller.
 pub fn choose(
     option: &str,
     asked: Option<u16>,
@@ -45,7 +45,7 @@ pub fn choose(
     }
 }
 
-/// Below it ports are root's (ip(7)).
+/// Ports below this one are root's (ip(7)).
 fn first_unprivileged() -> u16 {
     std::fs::read_to_string("/proc/sys/net/ipv4/ip_unprivileged_port_start")
         .ok()

@@ -1,25 +1,25 @@
-//! Where the server's programs are, and whether the extension is among them.
+//! Finds the server's programs, and checks whether the extension is installed with them.
 
 use super::system;
 use anyhow::{bail, Context, Result};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// The newest server this knows, and the oldest.
+/// The newest server that this program knows, and the oldest.
 const NEWEST_SERVER: u32 = 18;
 const OLDEST_SERVER: u32 = 15;
 
-/// A server's programs.
+/// The programs of a server.
 pub struct Programs {
     /// The folder of postgres, initdb, psql and pgbench.
     pub bin: PathBuf,
-    /// As pg_config says it: "PostgreSQL 15.18 (...)".
+    /// As pg_config prints it: "PostgreSQL 15.18 (...)".
     pub version: String,
 }
 
 impl Programs {
-    /// Those of the pg_config named; else of the newest server that has the
-    /// extension; else of the one pg_config on the PATH.
+    /// The programs of the named pg_config; else of the newest server that has the extension;
+    /// else of the pg_config on the PATH.
     pub fn find(asked: Option<&Path>) -> Result<Self> {
         let pg_config = match asked {
             Some(path) => path.to_owned(),
@@ -55,11 +55,10 @@ impl Programs {
         Ok(Programs { bin, version })
     }
 
-    /// A command of one of the server's programs.
+    /// A command that runs one of the server's programs.
     pub fn command(&self, program: &str) -> Command {
         let mut command = Command::new(self.bin.join(program));
-        // What the caller's environment says of other servers is not meant
-        // for this one.
+        // The caller's environment may describe another server.
         for (name, _) in std::env::vars_os() {
             if name.to_string_lossy().starts_with("PG") {
                 command.env_remove(name);
@@ -83,7 +82,7 @@ fn default_pg_config() -> PathBuf {
     }
 }
 
-/// Where Debian's packages put the one of each server.
+/// Where Debian's packages put the pg_config of each server.
 fn debian_pg_config(major: u32) -> PathBuf {
     PathBuf::from(format!("/usr/lib/postgresql/{major}/bin/pg_config"))
 }

@@ -1,4 +1,4 @@
-//! The server's parameters: what the demonstration wants, and what its user does.
+//! The server's parameters: those of the demonstration, and those of its user.
 
 use super::{comparison, Arguments, NAME};
 use anyhow::{bail, Result};
@@ -8,7 +8,7 @@ use std::path::Path;
 
 pub const LOOPBACK: &str = "127.0.0.1";
 
-/// Parses NAME=VALUE; what would be in our own way is refused at once.
+/// Parses NAME=VALUE; refuses parameters that the demonstration needs for itself.
 pub fn parse(text: &str) -> Result<(String, String), String> {
     let (name, value) = text
         .split_once('=')
@@ -32,8 +32,8 @@ pub fn parse(text: &str) -> Result<(String, String), String> {
     Ok((name.to_owned(), value.to_owned()))
 }
 
-/// What the demonstration wants of the server; the user's own settings last,
-/// since the last line of a parameter counts.
+/// The parameters of the demonstration. The user's settings come last, since the last line of a
+/// parameter counts.
 pub fn all(
     arguments: &Arguments,
     pg_port: u16,
@@ -62,8 +62,8 @@ pub fn all(
     own.chain(rest.iter().map(with_pool)).collect()
 }
 
-/// The user's own settings, and before them where server and pool listen if the
-/// pool is to stand in the server's place.
+/// The user's settings. If the pool takes the server's place, they follow the addresses where
+/// server and pool listen.
 pub fn addresses(arguments: &Arguments) -> Vec<(String, String)> {
     let mut settings = Vec::new();
     if arguments.same_port {
@@ -75,7 +75,7 @@ pub fn addresses(arguments: &Arguments) -> Vec<(String, String)> {
     settings
 }
 
-/// There is nothing to show without the library: others come after it.
+/// The demonstration needs the library: other libraries come after it.
 fn with_pool((name, value): &(String, String)) -> (String, String) {
     let value = if !name.eq_ignore_ascii_case("shared_preload_libraries") {
         value.clone()
@@ -87,7 +87,7 @@ fn with_pool((name, value): &(String, String)) -> (String, String) {
     (name.clone(), value)
 }
 
-/// A directory as an element of a list: in quotes, as it may have a comma.
+/// A directory as an element of a list: in quotes, as it may contain a comma.
 fn in_list(directory: &Path) -> String {
     format!(
         "\"{}\"",
@@ -95,8 +95,8 @@ fn in_list(directory: &Path) -> String {
     )
 }
 
-/// Where both ports are asked: on the loopback address, or if they do not
-/// listen there at their Unix sockets.
+/// The host by which both ports are asked: the loopback address, or the directory of their Unix
+/// sockets if they do not listen there.
 pub fn host(settings: &[(String, String)], directory: &Path) -> Result<String> {
     let last = |wanted: &str| {
         let mut found = settings.iter().rev();
@@ -110,7 +110,7 @@ pub fn host(settings: &[(String, String)], directory: &Path) -> Result<String> {
             .any(|name| ["*", "0.0.0.0", LOOPBACK, "localhost"].contains(&name))
     };
     let addresses = [last("listen_addresses"), last("pg_baton.listen_addresses")];
-    // Ours left empty is the server's.
+    // An empty pg_baton.listen_addresses means the server's.
     let mut given = addresses
         .iter()
         .enumerate()

@@ -1,8 +1,8 @@
-//! The operating system's calls that std does not offer: signals, users, and
-//! what a child does before it becomes another program.
+//! System calls that std does not offer: signals, users, and the preparation of a child before
+//! it becomes another program.
 //!
-//! All of the demonstration's unsafe code is here.  The signal handler only
-//! stores into an atomic, which is all that it may do.
+//! All of the demonstration's unsafe code is here. The signal handler only stores into an
+//! atomic; it may do no more.
 
 use super::POLL;
 use anyhow::{bail, Context, Result};
@@ -12,10 +12,10 @@ use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::sync::atomic::{AtomicI32, Ordering};
 use std::time::{Duration, Instant};
 
-/// The signal that asked us to end, 0 if none has.
+/// The signal that asked this program to end; 0: none.
 static SIGNAL: AtomicI32 = AtomicI32::new(0);
 
-/// SIGINT, SIGTERM or SIGHUP came: leave, by the ordinary way out.
+/// SIGINT, SIGTERM or SIGHUP came: end in the ordinary way.
 #[derive(Debug, thiserror::Error)]
 #[error("interrupted")]
 pub struct Interrupted;
@@ -24,11 +24,11 @@ extern "C" fn note_signal(signal: libc::c_int) {
     SIGNAL.store(signal, Ordering::Relaxed);
 }
 
-/// From here on SIGINT, SIGTERM and SIGHUP are noted instead of ending us.
+/// From here on SIGINT, SIGTERM and SIGHUP are recorded and do not end the program.
 pub fn catch_signals() {
     for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP] {
-        // SAFETY: the handler is async-signal-safe, see the module's head; the
-        // structure is all zeroes but for fields that are set here.
+        // SAFETY: the handler is async-signal-safe, see the module's head; the structure is all
+        // zeroes except for fields that are set here.
         unsafe {
             let mut action: libc::sigaction = std::mem::zeroed();
             action.sa_sigaction = note_signal as extern "C" fn(libc::c_int) as libc::sighandler_t;
@@ -38,12 +38,12 @@ pub fn catch_signals() {
     }
 }
 
-/// Did such a signal come?
+/// Has such a signal come?
 pub fn interrupted() -> bool {
     SIGNAL.load(Ordering::Relaxed) != 0
 }
 
-/// Sleeps one poll interval (blocks), or says that a signal came.
+/// Sleeps one poll interval. Blocks. An error if a signal has come.
 pub fn pause() -> Result<()> {
     if interrupted() {
         return Err(Interrupted.into());
@@ -52,16 +52,16 @@ pub fn pause() -> Result<()> {
     Ok(())
 }
 
-/// Sends a signal to a child that has not been waited for yet, so that its
-/// process id cannot be another's.
+/// Sends a signal to a child that has not been waited for yet, so its process ID cannot be
+/// another process's.
 pub fn signal_child(child: &Child, signal: libc::c_int) {
-    // SAFETY: kill has no memory effects; the id is of our own live child.
+    // SAFETY: kill has no memory effects; the ID is of this program's own live child.
     unsafe {
         libc::kill(child.id() as libc::pid_t, signal);
     }
 }
 
-/// Waits for a child (blocks), at most so long.
+/// Waits for a child, for at most `limit`. Blocks.
 pub fn wait_at_most(child: &mut Child, limit: Duration) -> Option<ExitStatus> {
     let deadline = Instant::now() + limit;
     loop {
@@ -78,14 +78,14 @@ pub fn wait_at_most(child: &mut Child, limit: Duration) -> Option<ExitStatus> {
 pub struct Account {
     /// Its name, for messages.
     pub name: String,
-    /// Its user id.
+    /// Its user ID.
     pub uid: u32,
-    /// Its group id.
+    /// Its group ID.
     pub gid: u32,
 }
 
-/// Whom the server runs as: nobody in particular (ourselves), unless we are
-/// root, as whom PostgreSQL refuses to run.
+/// The account for the server: None (the caller's own), unless the caller is root, as whom
+/// PostgreSQL refuses to run.
 pub fn server_account() -> Result<Option<Account>> {
     // SAFETY: geteuid always succeeds and touches no memory.
     if unsafe { libc::geteuid() } != 0 {
@@ -101,8 +101,8 @@ pub fn server_account() -> Result<Option<Account>> {
 
 fn account_of(name: &str) -> Option<Account> {
     let c_name = CString::new(name).ok()?;
-    // SAFETY: getpwnam returns NULL or a structure that stays valid until the
-    // next call; this program calls it from one thread only, and copies.
+    // SAFETY: getpwnam returns NULL or a structure that stays valid until the next call. This
+    // program calls it from one thread only, and copies the structure.
     unsafe {
         let entry = libc::getpwnam(c_name.as_ptr());
         if entry.is_null() || (*entry).pw_uid == 0 {
@@ -118,16 +118,16 @@ fn account_of(name: &str) -> Option<Account> {
     }
 }
 
-/// Makes the child run as the account, in a process group of its own (a
-/// Ctrl-C at the terminal is ours to handle), and end when we do.
+/// Makes the child run as the account, in a process group of its own (this program handles a
+/// Ctrl-C at the terminal), and end with this program.
 pub fn prepare_child(command: &mut Command, account: Option<&Account>, end_signal: libc::c_int) {
     if let Some(account) = account {
         // std also drops root's supplementary groups when it sets the uid.
         command.gid(account.gid).uid(account.uid);
     }
     command.process_group(0);
-    // SAFETY: prctl is async-signal-safe and allocates nothing.  It comes
-    // after the change of user, which would clear it.
+    // SAFETY: prctl is async-signal-safe and allocates nothing. It comes after the change of
+    // user, which would clear its effect.
     unsafe {
         command.pre_exec(move || {
             libc::prctl(libc::PR_SET_PDEATHSIG, end_signal);
@@ -136,9 +136,9 @@ pub fn prepare_child(command: &mut Command, account: Option<&Account>, end_signa
     }
 }
 
-/// Runs a program to its end (blocks), its standard output caught, its
-/// standard error ours or, if `quiet`, caught too.  A signal ends it.
-/// What it writes to caught streams must fit into a pipe.
+/// Runs a program to its end. Blocks. Its standard output is captured; its standard error is
+/// inherited or, if `quiet`, captured too. A signal ends it. What it writes to captured streams
+/// must fit into a pipe.
 pub fn run(mut command: Command, account: Option<&Account>, quiet: bool) -> Result<Output> {
     prepare_child(&mut command, account, libc::SIGTERM);
     command.stdin(Stdio::null()).stdout(Stdio::piped());
@@ -164,7 +164,7 @@ pub fn run(mut command: Command, account: Option<&Account>, quiet: bool) -> Resu
     Ok(child.wait_with_output()?)
 }
 
-/// Like `run`, but anything but success is an error with what it printed.
+/// Like `run`, but anything except success is an error with the program's output.
 pub fn run_well(command: Command, account: Option<&Account>, quiet: bool) -> Result<String> {
     let program = command.get_program().to_string_lossy().into_owned();
     let output = run(command, account, quiet)?;

@@ -1,10 +1,10 @@
-//! Asking the server by psql, which knows how to reach it as its user does.
+//! Asks the server by psql, which knows how to reach the server as its user does.
 //!
-//! It is asked as a superuser in databases where others create objects, and set
-//! search_path by ALTER DATABASE. So each session's first statement has names and
-//! operators looked up in pg_catalog alone, and the extension's views are asked only if
-//! nobody but superusers can replace them. What runs before, event triggers on login
-//! (17 and later), only superusers can create.
+//! The questions are asked as a superuser, in databases where other users create objects and
+//! set search_path by ALTER DATABASE. So the first statement of each session restricts the
+//! look-up of names and operators to pg_catalog, and the extension's views are asked only if no
+//! other user than a superuser can replace them. Event triggers on login (17 and later), which
+//! run before that statement, can only be created by superusers.
 
 use anyhow::{bail, Context, Result};
 use serde_json::Value;
@@ -15,24 +15,24 @@ use std::process::{Command, Stdio};
 /// One parameter.
 #[derive(Clone, Debug)]
 struct Setting {
-    /// In its base unit.
+    /// The value in the parameter's base unit.
     value: String,
     unit: String,
-    /// "file line 3", if a file sets it.
+    /// "file line 3", if a file sets the parameter.
     place: Option<String>,
 }
 
-/// The server, and what it has said of itself.
+/// The server, and its answers so far.
 pub struct Server {
     psql: PathBuf,
     conninfo: Option<String>,
     settings: HashMap<String, Setting>,
     pub major: u32,
     config_file: String,
-    /// Of the extension in the database that is asked, quoted; None without it, or if
-    /// its views are not to be asked.
+    /// The schema of the extension in the connected database, quoted; None without the
+    /// extension, or if its views are not to be asked.
     schema: Option<String>,
-    /// No superuser, and can replace the extension's views.
+    /// A user who is no superuser and can replace the extension's views.
     pub views_owner: Option<String>,
 }
 
@@ -41,9 +41,9 @@ const SETTINGS: &str = "SELECT json_agg(json_build_object('name', name, 'value',
 
 const PINNED: &str = "SET search_path = pg_catalog, pg_temp";
 
-/// The extension's schema, and one who owns it, the extension or what is in that, and is
-/// no superuser: the owner of a schema can rename it and put another in its place. 6171
-/// is pg_database_owner (pg_authid.dat), whose only member is the database's owner.
+/// The extension's schema; and a user who owns the schema, the extension or its members, and is
+/// no superuser: the owner of a schema can rename it and put another in its place. 6171 is
+/// pg_database_owner (pg_authid.dat), whose only member is the database's owner.
 const SCHEMA: &str = "WITH extension AS (SELECT * FROM pg_extension WHERE extname = 'pg_baton'), \
      members AS (SELECT d.classid, d.objid FROM pg_depend d JOIN extension e ON e.oid = d.refobjid \
      WHERE d.refclassid = 'pg_extension'::regclass AND d.deptype = 'e'), \
@@ -57,7 +57,8 @@ const SCHEMA: &str = "WITH extension AS (SELECT * FROM pg_extension WHERE extnam
      FROM extension e JOIN pg_namespace n ON n.oid = e.extnamespace";
 
 impl Server {
-    /// Blocks, as all here does; the server's time-outs are psql's.
+    /// Connects to the server and asks for its parameters. Blocks, as everything here does;
+    /// psql has the time limits.
     pub fn ask(psql: &Path, conninfo: Option<&str>) -> Result<Server> {
         let mut server = Server {
             psql: psql.to_owned(),
@@ -99,7 +100,7 @@ impl Server {
         self.schema.is_some()
     }
 
-    /// A view's name as a query has it: the extension may be outside the search_path.
+    /// A view's name in a query: the extension may be outside of the search_path.
     pub fn view_name(&self, view: &str) -> String {
         match &self.schema {
             Some(schema) => format!("{schema}.{view}"),
@@ -113,20 +114,20 @@ impl Server {
         self.rows(&sql, None)
     }
 
-    /// A file of the server's machine, which need not be this one. None: the server's
-    /// user may not read it, or it is not there.
+    /// A file of the server's machine, which may be a different one. None: the server's user
+    /// may not read it, or it does not exist.
     pub fn file(&self, path: &str) -> Option<String> {
         self.read_file(path).ok().flatten()
     }
 
-    /// The same; an error is the server's.
+    /// Like `file`; an error is the server's.
     pub fn read_file(&self, path: &str) -> Result<Option<String>> {
         let sql = format!("SELECT json_agg(pg_read_file({}))", literal(path));
         let rows = self.rows(&sql, None)?;
         Ok(rows.first().and_then(Value::as_str).map(str::to_owned))
     }
 
-    /// What a query gives that makes one JSON array, in this database.
+    /// The rows of a query that returns one JSON array, in this database.
     pub fn rows(&self, sql: &str, database: Option<&str>) -> Result<Vec<Value>> {
         let mut command = Command::new(&self.psql);
         command.args([
@@ -138,7 +139,7 @@ impl Server {
             "ON_ERROR_STOP=1",
         ]);
         command.args(["--command", PINNED, "--command", sql]);
-        // Of several, the later counts; and a name is a name.
+        // The later of several --dbname counts. PGDATABASE is a name, never a connection string.
         if let Some(conninfo) = &self.conninfo {
             command.args(["--dbname", conninfo]);
         }
@@ -173,7 +174,7 @@ impl Server {
         self.settings.contains_key(name)
     }
 
-    /// "" if there is no such parameter.
+    /// The value of a parameter; empty if there is no such parameter.
     pub fn text(&self, name: &str) -> String {
         self.settings
             .get(name)
@@ -181,12 +182,12 @@ impl Server {
             .unwrap_or_default()
     }
 
-    /// 0 if there is none.
+    /// The value of a parameter; 0 if there is none.
     pub fn number(&self, name: &str) -> i64 {
         self.text(name).parse().unwrap_or(0)
     }
 
-    /// Of a parameter of memory, in bytes.
+    /// The value of a memory parameter, in bytes.
     pub fn bytes(&self, name: &str) -> i64 {
         let unit = self.settings.get(name).map_or("", |one| one.unit.as_str());
         let (count, what) = unit.split_at(unit.find(|c: char| !c.is_ascii_digit()).unwrap_or(0));
@@ -203,7 +204,7 @@ impl Server {
         self.text(name) == "on"
     }
 
-    /// The line that would set it so, and where.
+    /// The line that would set the parameter to this value, and its file.
     pub fn line(&self, name: &str, value: impl std::fmt::Display) -> String {
         let place = self.settings.get(name).and_then(|one| one.place.as_deref());
         let place = place.unwrap_or(&self.config_file);
@@ -211,12 +212,12 @@ impl Server {
     }
 }
 
-/// A constant of SQL, whatever standard_conforming_strings is.
+/// A string constant of SQL, whatever standard_conforming_strings is.
 pub fn literal(text: &str) -> String {
     format!("E'{}'", text.replace('\\', "\\\\").replace('\'', "''"))
 }
 
-/// The same server, another database.
+/// The same server, with another database.
 fn with_database(conninfo: &str, database: &str) -> String {
     if conninfo.starts_with("postgres://") || conninfo.starts_with("postgresql://") {
         let encoded: String = (database.bytes())
@@ -226,7 +227,7 @@ fn with_database(conninfo: &str, database: &str) -> String {
         return format!("{conninfo}{mark}dbname={encoded}");
     }
     if !conninfo.contains('=') {
-        // The name of a database alone.
+        // The text is only the name of a database.
         return format!("dbname={}", quoted(database));
     }
     format!("{conninfo} dbname={}", quoted(database))

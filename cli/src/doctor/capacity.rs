@@ -1,15 +1,14 @@
-//! Connections, open files and memory: what the configuration asks for, and what
-//! there is.
+//! Connections, open files and memory: what the configuration demands, and what there is.
 
 use super::ask::Server;
 use super::{Findings, Level};
 
-/// Beside sessions and backends.
+/// Open files for other purposes than sessions and backends.
 const SPARE_FILES: i64 = 200;
-/// Of the dispatcher, for a session by TLS.
+/// Open files of the dispatcher for a session with TLS.
 const FILES_OF_TLS: i64 = 3;
 
-/// max_connections against backends of all kinds.
+/// Compares max_connections with the backends of all kinds.
 pub fn connections(server: &Server, findings: &mut Findings) {
     let most = server.number("max_connections");
     let reserved =
@@ -54,7 +53,7 @@ pub fn connections(server: &Server, findings: &mut Findings) {
     }
 }
 
-/// A process's limit of open files, as /proc has it; None if that is not understood.
+/// A process's limit of open files from the text in /proc; None if the text is not understood.
 fn file_limit(limits: &str) -> Option<i64> {
     let mut lines = limits.lines();
     let line = lines.find(|line| line.starts_with("Max open files"))?;
@@ -64,7 +63,8 @@ fn file_limit(limits: &str) -> Option<i64> {
     }
 }
 
-/// Open files against max_sessions. The dispatcher raises its limit to the hard one.
+/// Compares the limit of open files with max_sessions. The dispatcher raises its limit to the
+/// hard one.
 pub fn open_files(server: &Server, dispatcher: Option<u32>, findings: &mut Findings) {
     let check = "open files";
     let limits = dispatcher.and_then(|pid| server.file(&format!("/proc/{pid}/limits")));
@@ -113,7 +113,7 @@ pub fn open_files(server: &Server, dispatcher: Option<u32>, findings: &mut Findi
     }
 }
 
-/// As /proc/meminfo has it.
+/// The total memory in the text of /proc/meminfo.
 fn memory_bytes(text: &str) -> Option<i64> {
     let line = text.lines().find(|line| line.starts_with("MemTotal:"))?;
     let kb: i64 = line.split_whitespace().nth(1)?.parse().ok()?;
@@ -124,7 +124,7 @@ fn in_mb(bytes: i64) -> i64 {
     bytes / 1024 / 1024
 }
 
-/// What is set aside in advance against what the machine has.
+/// Compares the memory that is reserved in advance with the machine's.
 pub fn memory(server: &Server, findings: &mut Findings) {
     let check = "memory";
     let Some(all) = server

@@ -1,5 +1,4 @@
-//! TLS: certificates and lists of revoked ones, their end, and what the pool's port
-//! serves.
+//! TLS: when certificates and revocation lists expire, and what the pool's port serves.
 
 use super::ask::{literal, Server};
 use super::dispatcher::{connect, first_answer, server_address};
@@ -12,7 +11,7 @@ use serde_json::Value;
 use std::net::TcpStream;
 
 const CHECK: &str = "certificates";
-/// So long before its end a certificate is spoken of.
+/// A certificate that expires within this many days gets a warning.
 const DAYS_LEFT: i32 = 30;
 const END_OF_LIST: &str = "-----END X509 CRL-----";
 
@@ -31,7 +30,8 @@ pub fn look(server: &Server, is_up: bool, findings: &mut Findings) -> Result<()>
         let file = server.text(parameter);
         if !file.is_empty() {
             let found = look_at_file(server, parameter, &file, findings);
-            // The first of its file is the server's; others lead to an authority.
+            // The first certificate of its file is the server's; the others lead to an
+            // authority.
             own = own.or(found.into_iter().next());
         }
     }
@@ -42,7 +42,7 @@ pub fn look(server: &Server, is_up: bool, findings: &mut Findings) -> Result<()>
     Ok(())
 }
 
-/// None, and a line, if it cannot be read.
+/// None, with a finding, if the file cannot be read.
 fn read(server: &Server, parameter: &str, file: &str, findings: &mut Findings) -> Option<String> {
     match server.read_file(file) {
         Ok(text) => Some(text.unwrap_or_default()),
@@ -91,7 +91,7 @@ fn look_at_file(
     certificates
 }
 
-/// Is it past, and the whole days up to it; None if it is no date.
+/// Whether the time is past, and the whole days until then; None if it is no date.
 fn time_left(end: &Asn1TimeRef) -> Option<(bool, i32)> {
     let now = Asn1Time::days_from_now(0).ok()?;
     let left = now.diff(end).ok()?;
@@ -119,7 +119,7 @@ fn look_at_end(name: &str, end: &Asn1TimeRef, harm: &str, mend: String, findings
 
 // ---- revoked certificates -----------------------------------------------------
 
-/// Beyond its end a list has every certificate of its authority refused.
+/// After a list has expired, every certificate of its authority is refused.
 fn look_at_lists(server: &Server, findings: &mut Findings) {
     let mut files = Vec::new();
     let file = server.text("ssl_crl_file");
@@ -128,7 +128,7 @@ fn look_at_lists(server: &Server, findings: &mut Findings) {
     }
     let folder = server.text("ssl_crl_dir");
     if !folder.is_empty() {
-        // As OpenSSL looks for them: by a hash, and .r and a number.
+        // The names under which OpenSSL looks for them: a hash, .r and a number.
         let sql = format!(
             "SELECT json_agg(name ORDER BY name) FROM pg_ls_dir({}) name WHERE name ~ '\\.r[0-9]+$'",
             literal(&folder)
@@ -173,9 +173,9 @@ fn look_at_lists(server: &Server, findings: &mut Findings) {
 
 // ---- what is served -------------------------------------------------------------
 
-/// Does the dispatcher answer S, and what does it serve? It has its own copy of key and
-/// certificate, goes without where it could not load them, and reads them anew as the
-/// server is reloaded.
+/// Does the dispatcher answer S, and which certificate does it serve? The dispatcher has its
+/// own copy of key and certificate, runs without TLS if it could not load them, and reads them
+/// again when the server is reloaded.
 fn look_at_port(server: &Server, own: Option<&X509>, findings: &mut Findings) -> Result<()> {
     let host = server_address(server)?.unwrap_or_else(|| "127.0.0.1".to_owned());
     let port = u16::try_from(server.number("pg_baton.port")).unwrap_or(0);
@@ -201,7 +201,8 @@ fn look_at_port(server: &Server, own: Option<&X509>, findings: &mut Findings) ->
     Ok(())
 }
 
-/// Whoever signed it, and whatever names it has. Blocks, for as long as the stream may.
+/// The certificate, whichever authority has signed it and whatever names it has. Blocks, as
+/// long as the stream's time limits allow.
 fn served(stream: TcpStream, host: &str) -> Option<X509> {
     let mut builder = SslConnector::builder(SslMethod::tls_client()).ok()?;
     builder.set_verify(SslVerifyMode::NONE);

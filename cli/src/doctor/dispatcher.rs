@@ -1,5 +1,5 @@
-//! The dispatcher: is it up, where does it listen, and is it of the build that is
-//! installed?
+//! Checks whether the dispatcher is up, where it listens, and whether it is of the build that
+//! is installed.
 
 use super::ask::Server;
 use super::{Findings, Level};
@@ -12,33 +12,33 @@ use std::path::Path;
 use std::time::Duration;
 
 const CHECK: &str = "dispatcher";
-/// For each step of a connection to the pool's port.
+/// The time limit of each step of a connection to the pool's port.
 pub const ANSWER_LIMIT: Duration = Duration::from_secs(5);
 /// SSLRequest: its length, 1234 and 5679.
 pub const SSL_REQUEST: [u8; 8] = [0, 0, 0, 8, 4, 210, 22, 47];
 
-/// What is known of it.
+/// What is known of the dispatcher.
 #[derive(Default)]
 pub struct Dispatcher {
     pub is_up: bool,
-    /// What it says of itself, if it could be asked.
+    /// The dispatcher's own row in its view, if it could be asked.
     pub row: Option<Value>,
 }
 
 impl Dispatcher {
-    /// Its process on the server's machine.
+    /// The dispatcher's process ID on the server's machine.
     pub fn pid(&self) -> Option<u32> {
         let pid = self.row.as_ref()?["pid"].as_u64()?;
         u32::try_from(pid).ok()
     }
 
-    /// Is each client authenticated by a backend?
+    /// Does a backend authenticate every client?
     pub fn login_by_server(&self) -> Option<bool> {
         self.row.as_ref()?["login_by_server"].as_bool()
     }
 }
 
-/// Whether it is up and of this build.
+/// Reports whether the dispatcher is up and of this build.
 pub fn look(server: &Server, findings: &mut Findings) -> Result<Dispatcher> {
     if !server.has_views() {
         return look_without_views(server, findings);
@@ -117,23 +117,23 @@ fn look_at_version(server: &Server, findings: &mut Findings) -> Result<()> {
 enum Replaced {
     Yes(&'static str),
     No,
-    /// The server's user may not look.
+    /// The server's user may not read the process's mappings.
     Unknown,
 }
 
-/// Have program or library been replaced since they were started? By what they have
-/// mapped: a process that may do more than its user (a capability for ports below 1024,
-/// say) shows that to nobody.
+/// Have the program or the library been replaced since they were started? The mappings in /proc
+/// tell. A process with more rights than its user (a capability for ports below 1024, say)
+/// shows them to no other process.
 fn replaced(server: &Server, dispatcher: Option<u32>) -> Replaced {
     let program = dispatcher.and_then(|pid| server.file(&format!("/proc/{pid}/maps")));
-    // The postmaster's, from which each backend is forked.
+    // The postmaster's library, which each backend inherits by fork.
     let library = server.file("/proc/self/maps");
     judge(program.as_deref(), library.as_deref())
 }
 
 fn judge(program: Option<&str>, library: Option<&str>) -> Replaced {
     let is_gone = |line: &str| line.ends_with(" (deleted)");
-    // A program's own text is mapped lowest.
+    // The program's own text is mapped lowest.
     let is_program_gone = program.and_then(|maps| maps.lines().next()).map(is_gone);
     let mut libraries = library.unwrap_or_default().lines();
     if libraries.any(|line| line.contains("/pg_baton.so") && is_gone(line)) {
@@ -150,7 +150,7 @@ fn judge(program: Option<&str>, library: Option<&str>) -> Replaced {
 
 // ---- without views ----------------------------------------------------------
 
-/// Nothing but its port can be asked.
+/// Without the views only the dispatcher's port can be asked.
 fn look_without_views(server: &Server, findings: &mut Findings) -> Result<Dispatcher> {
     match &server.views_owner {
         Some(owner) => findings.mended(
@@ -192,7 +192,7 @@ fn look_without_views(server: &Server, findings: &mut Findings) -> Result<Dispat
     })
 }
 
-/// Where a client may reach the pool.
+/// A place where a client may reach the pool.
 enum Place {
     Host(String, u16),
     Socket(String),
@@ -206,7 +206,8 @@ impl Place {
         }
     }
 
-    /// Does somebody who knows the protocol? Blocks, for ANSWER_LIMIT a step.
+    /// Does a program that speaks the protocol answer here? Blocks, for ANSWER_LIMIT in each
+    /// step.
     fn answers(&self) -> bool {
         match self {
             Place::Host(host, port) => {
@@ -221,7 +222,8 @@ impl Place {
     }
 }
 
-/// Blocks, for ANSWER_LIMIT an address, and so does what is read and written then.
+/// Connects to the first address that answers. Blocks, for ANSWER_LIMIT an address; reads and
+/// writes on the stream have the same limit.
 pub fn connect(host: &str, port: u16) -> Option<TcpStream> {
     let mut addresses = (host, port).to_socket_addrs().ok()?;
     let stream = addresses.find_map(|at| TcpStream::connect_timeout(&at, ANSWER_LIMIT).ok())?;
@@ -230,7 +232,7 @@ pub fn connect(host: &str, port: u16) -> Option<TcpStream> {
     Some(stream)
 }
 
-/// S or N, to who asks for TLS.
+/// The answer to SSLRequest: S or N.
 pub fn first_answer(stream: &mut (impl Read + Write)) -> Option<u8> {
     stream.write_all(&SSL_REQUEST).ok()?;
     let mut answer = [0];
@@ -245,7 +247,7 @@ fn list(text: &str) -> Vec<String> {
     names.filter(|name| !name.is_empty()).collect()
 }
 
-/// The address by which the server has been reached; None: its Unix socket.
+/// The address by which psql has reached the server; None: its Unix socket.
 pub fn server_address(server: &Server) -> Result<Option<String>> {
     let asked = server.rows("SELECT json_agg(host(inet_server_addr()))", None)?;
     Ok(asked.first().and_then(Value::as_str).map(str::to_owned))
@@ -268,7 +270,7 @@ fn places(server: &Server) -> Result<Vec<Place>> {
     let is_shared = server.number("port") == i64::from(port);
     let theirs = list(&server.text("listen_addresses"));
     for address in list(&listen_addresses(server)) {
-        // Who answers there is the server.
+        // The server answers at this address.
         if is_shared && has(&theirs, &address) {
             continue;
         }
@@ -289,8 +291,8 @@ fn places(server: &Server) -> Result<Vec<Place>> {
 
 // ---- the server's own port ----------------------------------------------------
 
-/// Would it listen where the server does, and nowhere else? They can share a port's
-/// number, at other addresses and without Unix sockets, which are named by it.
+/// Would the pool listen only where the server does? Both can use one port number at different
+/// addresses, and without Unix sockets, whose names contain the number.
 fn collides(server: &Server, findings: &mut Findings) -> bool {
     let (port, own) = (server.number("port"), server.number("pg_baton.port"));
     let sockets = server.text("unix_socket_directories");
@@ -312,7 +314,7 @@ fn collides(server: &Server, findings: &mut Findings) -> bool {
     true
 }
 
-/// With one port for both: is there none of our places where the server is not?
+/// With one port number for both: does the server listen at every place of the pool?
 fn share_all(sockets: &str, theirs: &[String], ours: &[String]) -> bool {
     !list(sockets).is_empty() || (!ours.is_empty() && ours.iter().all(|one| has(theirs, one)))
 }

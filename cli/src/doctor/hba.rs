@@ -1,5 +1,4 @@
-//! Each line of pg_hba.conf, and how a client of the pool's port that it lets in is
-//! served.
+//! Each line of pg_hba.conf, and how a client of the pool's port that matches it is served.
 
 use super::ask::Server;
 use super::dispatcher::Dispatcher;
@@ -10,29 +9,30 @@ use std::net::{IpAddr, ToSocketAddrs};
 use std::sync::mpsc;
 use std::time::Duration;
 
-/// A name server that takes longer holds up logins.
+/// A name server that takes longer than this delays logins.
 const NAME_LIMIT: Duration = Duration::from_secs(2);
 
 const RULES_OF_16: &str =
     "SELECT json_agg(h ORDER BY rule_number NULLS FIRST, line_number) FROM pg_hba_file_rules h";
 const RULES_OF_15: &str = "SELECT json_agg(h ORDER BY line_number) FROM pg_hba_file_rules h";
 
-/// How a line's method is carried out on the pool's port.
+/// How the pool's port carries out the method of a line.
 enum Served {
     /// By the dispatcher.
     Dispatcher,
     /// By a backend, with the server's own code.
     Backend,
-    /// By a backend that is its own for life, as nobody's session is pooled.
+    /// By a backend that belongs to the session for life, as no session is pooled.
     Native,
-    /// Not there.
+    /// The method is not available on the pool's port.
     Never,
 }
 
 /// What all lines have in common.
 struct Pool {
     logins_are_the_server_s: bool,
-    /// No session shares backends: by which setting, and what it would have to be.
+    /// If no session shares backends: the setting that causes it, and the value that it would
+    /// need.
     all_native: Option<(&'static str, &'static str)>,
 }
 
@@ -53,7 +53,7 @@ fn pool(server: &Server, dispatcher: &Dispatcher) -> Pool {
     }
 }
 
-/// Has a list of databases and users an entry of any user in any database?
+/// Does a list of databases and users have an entry for any user in any database?
 fn names_everybody(names: &str) -> bool {
     let is_any = |name: &str| matches!(name.trim(), "*" | "_");
     let mut entries = names.split(',').filter_map(|entry| entry.split_once('/'));
@@ -83,17 +83,17 @@ fn words(value: &Value) -> Vec<String> {
         .collect()
 }
 
-/// Neither an address nor a word that stands for some.
+/// The host name; None for an address, or a word that stands for addresses.
 fn host_name(address: &str) -> Option<&str> {
     let is_word = matches!(address, "" | "all" | "samehost" | "samenet");
     let ip = address.split('/').next().unwrap_or("");
     (!is_word && ip.parse::<IpAddr>().is_err()).then_some(address)
 }
 
-/// Does a name server know it, in time? The server asks by address first, which
-/// cannot be tried without a client. Blocks, not for long.
+/// Does a name server know the name, in time? The server looks up the address first, which
+/// cannot be tried without a client. Blocks, for at most NAME_LIMIT.
 fn is_found(name: &str) -> Result<bool, ()> {
-    // A suffix stands for all names that end so.
+    // A suffix stands for all names that end with it.
     if name.starts_with('.') {
         return Ok(true);
     }
@@ -110,7 +110,7 @@ fn is_found(name: &str) -> Result<bool, ()> {
 
 struct Line {
     place: String,
-    /// As it stands there, nearly.
+    /// The line's text, nearly as it is in the file.
     text: String,
     kind: String,
     method: String,
@@ -178,7 +178,7 @@ const CHECK: &str = "pg_hba.conf";
 fn look(server: &Server, pool: &Pool, line: &Line, findings: &mut Findings) {
     let place = &line.place;
     let what = format!("{place} ({})", line.text);
-    // It has an error as well, but does no harm.
+    // The line has an error as well, but does no harm.
     if line.kind == "hostssl" && !server.is_on("ssl") {
         let text = format!("{what}: never matches while ssl is off");
         return findings.mended(CHECK, Level::Warning, text, server.line("ssl", "on"));
@@ -249,7 +249,7 @@ fn look(server: &Server, pool: &Pool, line: &Line, findings: &mut Findings) {
     findings.add(CHECK, Level::Ok, format!("{what}: served {by}"));
 }
 
-/// A line of those who have GSSAPI encryption alone.
+/// A line that matches only clients with GSSAPI encryption.
 fn look_at_gss(server: &Server, what: &str, findings: &mut Findings) {
     let parameter = "pg_baton.gss_encryption";
     if !server.has(parameter) || server.text(parameter) == "off" {

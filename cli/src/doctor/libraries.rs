@@ -1,5 +1,5 @@
-//! Code that keeps a session's state in its process, where pg_baton cannot see it:
-//! preloaded libraries, and those that functions and languages of a database are in.
+//! Code that keeps a session's state in its process, where pg_baton cannot see it: preloaded
+//! libraries, and the libraries of a database's functions and languages.
 
 use super::ask::{literal, Server};
 use super::dispatcher::Dispatcher;
@@ -10,10 +10,11 @@ use std::collections::{BTreeMap, BTreeSet};
 
 const CHECK: &str = "libraries";
 
-/// What the extension knows, too (extension/src/pooled_backend/dedicated/taint_rules.c).
+/// The list of known libraries, which the extension uses, too
+/// (extension/src/pooled_backend/dedicated/taint_rules.c).
 const KNOWN: &str = include_str!("../../../shared/known_libraries.inc");
 
-/// Does it keep nothing of a session that matters to the next, or is known what?
+/// Does the library keep nothing of a session that matters to the next, or is its state known?
 fn is_known(name: &str) -> bool {
     KNOWN.lines().any(|line| {
         line.strip_prefix('"')
@@ -22,8 +23,8 @@ fn is_known(name: &str) -> bool {
     })
 }
 
-/// Whose state dedicates a session. The entry that lists all of it, where the library
-/// has no languages: these are listed each by its own name.
+/// Libraries whose state dedicates a session. The second name is the entry that lists all of
+/// the library, where it has no languages: each language is listed by its own name.
 const KEEPERS: &[(&str, &str)] = &[
     ("dblink", "dblink"),
     ("isn", "isn_weak"),
@@ -38,16 +39,16 @@ const KEEPERS: &[(&str, &str)] = &[
     ("libpljava-so", "java"),
 ];
 
-/// Hooks into what a client's login is (ClientAuthentication_hook), by name: whether
-/// there is one the dispatcher knows.
+/// Libraries that hook into the authentication of clients (ClientAuthentication_hook), by name.
+/// The dispatcher itself only knows whether there is such a hook.
 const OF_LOGINS: &[&str] = &["auth_delay", "credcheck", "pgauditlogtofile", "pg_auth_mon"];
 
-/// Takes the client's label from its socket, in that hook: a pooled session has none.
+/// Takes the client's label from its socket, in that hook: a pooled session has no label.
 const LABELS_CLIENTS: &str = "sepgsql";
-/// Runs as a process starts (session_preload_libraries), not as a client logs in.
+/// Runs when a process starts (session_preload_libraries), not when a client logs in.
 const ONCE_A_BACKEND: &str = "login_hook";
 
-/// The file's name, without folder, suffix and version.
+/// The file's name without folder, suffix and version.
 fn base(library: &str) -> &str {
     let file = library.rsplit('/').next().unwrap_or(library);
     let name = file.strip_suffix(".so").unwrap_or(file);
@@ -70,7 +71,7 @@ fn list(text: &str) -> impl Iterator<Item = String> + '_ {
     names.filter(|name| !name.is_empty())
 }
 
-/// Names as SQL has them: without quotes in small letters.
+/// The names of an SQL list: lower-case unless quoted.
 fn identifiers(text: &str) -> BTreeSet<String> {
     let names = text.split(',').map(str::trim);
     let names = names.map(|name| match name.strip_prefix('"') {
@@ -80,15 +81,16 @@ fn identifiers(text: &str) -> BTreeSet<String> {
     names.filter(|name| !name.is_empty()).collect()
 }
 
-/// With one more, as a parameter has it.
+/// The names with some more, as the value of a parameter.
 fn with(names: &BTreeSet<String>, more: &[&str]) -> String {
     let names = names.iter().map(String::as_str);
     let all: Vec<_> = names.chain(more.iter().copied()).collect();
     format!("'{}'", all.join(", "))
 }
 
-/// Is each client's login the server's? As the dispatcher has it from the launcher,
-/// which sees who has a hook; by what hooks are known to be if it cannot be asked.
+/// Does the server perform each client's login? The dispatcher has the answer from the
+/// launcher, which sees whether there is a hook. If the dispatcher cannot be asked, the names
+/// of the libraries decide.
 pub fn logins_are_the_server_s(server: &Server, dispatcher: &Dispatcher) -> bool {
     if let Some(is_so) = dispatcher.login_by_server() {
         return is_so;
@@ -101,24 +103,24 @@ pub fn logins_are_the_server_s(server: &Server, dispatcher: &Dispatcher) -> bool
     }
 }
 
-/// What a library is there for.
+/// Why a library is there.
 #[derive(Default)]
 struct Library {
-    /// Where it is from.
+    /// Where the library is named.
     places: BTreeSet<String>,
-    /// Of extensions and functions outside of any, those that are not listed as such;
-    /// false: there is none.
+    /// Are there objects of the library (of extensions, or functions outside of any) that are
+    /// not listed? False if there are none.
     has_unlisted: bool,
-    /// Single functions that are listed.
+    /// Functions that are listed one by one.
     functions: BTreeSet<String>,
-    /// Its languages, listed or not.
+    /// The library's languages, listed or not.
     languages: BTreeSet<String>,
 }
 
 type Libraries = BTreeMap<String, Library>;
 
-/// C functions of a database by library and extension, and languages by that of their
-/// handler. Those that initdb makes are the server's own.
+/// The C functions of a database by library and extension, and languages by the library of
+/// their handler. Those that initdb makes are the server's own.
 const OF_DATABASE: &str = "SELECT json_agg(a) FROM (\
      SELECT p.probin AS library, e.extname AS extension, NULL AS language, \
      array_agg(DISTINCT p.proname) FILTER (WHERE p.proname = ANY (ARRAY[{listed}]::text[])) AS functions \
@@ -132,7 +134,7 @@ const OF_DATABASE: &str = "SELECT json_agg(a) FROM (\
      SELECT p.probin, NULL, l.lanname, NULL FROM pg_language l JOIN pg_proc p ON p.oid = l.lanplcallfoid \
      WHERE p.prolang = 13 AND p.probin IS NOT NULL AND p.oid >= 16384) a";
 
-/// What is set for roles and databases, and not for all.
+/// Settings of roles and databases, not those for all.
 const OF_ROLES: &str = "SELECT json_agg(json_build_object('setting', c, 'role', r.rolname, 'database', d.datname)) \
      FROM pg_db_role_setting s CROSS JOIN unnest(s.setconfig) c LEFT JOIN pg_roles r ON r.oid = s.setrole \
      LEFT JOIN pg_database d ON d.oid = s.setdatabase WHERE c ~* '^(session|local)_preload_libraries='";
@@ -260,7 +262,7 @@ pub fn look(server: &Server, dispatcher: &Dispatcher, findings: &mut Findings) -
     Ok(())
 }
 
-/// True: it is one of those, and what it does is said.
+/// True if the library hooks into logins, and its effect has been reported.
 fn hooks_into_logins(
     server: &Server,
     dispatcher: &Dispatcher,
@@ -312,7 +314,7 @@ fn hooks_into_logins(
     hooks
 }
 
-/// True: something is not listed, and that is said.
+/// True if something is not listed, and that has been reported.
 fn look_at_keeper(
     server: &Server,
     library: &Library,
@@ -335,7 +337,7 @@ fn look_at_keeper(
         findings.mended(CHECK, Level::Failure, text, mend);
         return true;
     }
-    // Functions of a language's own library keep what the language does.
+    // Functions of a language's own library keep the state that the language keeps.
     if !library.languages.is_empty() || !library.has_unlisted || listed.contains(entry) {
         return false;
     }

@@ -1,12 +1,11 @@
-//! `baton doctor`: looks at a live server and says, a line each, what works and
-//! what would not, and which line of which file mends it.
+//! `baton doctor`: inspects a live server and reports, in one line each, what works, what would
+//! not, and which line of which file mends it.
 //!
-//! Everything is asked by psql on the server's own port, as a superuser. What only the
-//! machine knows (open files, memory, replaced programs) the server reads in its own
-//! /proc: this machine may be another one, whose processes have the same numbers.
+//! All questions are asked by psql on the server's own port, as a superuser. What only the
+//! server's machine knows (open files, memory, replaced programs) the server reads in its own
+//! /proc: this program may run on another machine, whose processes have the same numbers.
 //! Nothing is changed.
 //!
-//! | module | what it looks at |
 //! |---|---|
 //! | `ask` | psql, and where a parameter is set |
 //! | `capacity` | connections, open files, memory |
@@ -31,7 +30,7 @@ use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-/// What `baton doctor` may be told.
+/// The options of `baton doctor`.
 #[derive(clap::Args)]
 pub struct Arguments {
     /// How to reach the server's own port as a superuser: a connection string or URI for libpq [default: as psql, by PG* variables]
@@ -45,15 +44,15 @@ pub struct Arguments {
     psql: PathBuf,
 }
 
-/// How bad it is.
+/// How serious a finding is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Level {
     Ok,
-    /// It works, but not as one might think, or not for long.
+    /// It works, but not as expected, or not for long.
     Warning,
     /// Something does not work.
     Failure,
-    /// It could not be looked at.
+    /// It could not be checked.
     Unknown,
 }
 
@@ -68,16 +67,16 @@ impl Level {
     }
 }
 
-/// One line.
+/// One line of the report.
 pub struct Finding {
     check: &'static str,
     level: Level,
     text: String,
-    /// What mends it, with file and line where that is one.
+    /// What mends it, with file and line where there is one.
     mend: Option<String>,
 }
 
-/// All lines, in the order they are found.
+/// All findings, in the order in which they were made.
 #[derive(Default)]
 pub struct Findings(Vec<Finding>);
 
@@ -124,7 +123,7 @@ impl Findings {
             let mend = one.mend.as_ref();
             let mend = mend.map_or_else(String::new, |mend| format!(" -> {mend}"));
             let (level, check) = (one.level.word(), one.check);
-            // A name may have anything in it, and a line is a line.
+            // A name may contain line breaks; a finding must stay one line.
             let text = one.text.replace(['\n', '\r'], " ");
             let mend = mend.replace(['\n', '\r'], " ");
             lines.push_str(&format!("{level:<8} {check}: {text}{mend}\n"));
@@ -133,7 +132,8 @@ impl Findings {
     }
 }
 
-/// 0: nothing that does not work; 1: something; 2 (of main): it could not be asked.
+/// Returns 0 if everything works, 1 if something does not. `main` returns 2 if the server could
+/// not be asked.
 pub fn main(arguments: &Arguments) -> Result<ExitCode> {
     let server = Server::ask(&arguments.psql, arguments.server.as_deref())?;
     let mut findings = Findings::default();

@@ -1,10 +1,10 @@
-//! The configuration, the library, and what the dispatcher says of its pools.
+//! The configuration, the library, and what the dispatcher reports of its pools.
 
 use super::ask::Server;
 use super::{Findings, Level};
 use anyhow::Result;
 
-/// Mistakes in the files, and what waits for a restart.
+/// Reports errors in the configuration files, and parameters that wait for a restart.
 pub fn configuration(server: &Server, findings: &mut Findings) -> Result<()> {
     let check = "configuration";
     let wrong = server.rows(
@@ -39,7 +39,7 @@ pub fn configuration(server: &Server, findings: &mut Findings) -> Result<()> {
     Ok(())
 }
 
-/// Is the library there at all?
+/// Is the library loaded at all?
 pub fn is_loaded(server: &Server, findings: &mut Findings) -> bool {
     let check = "library";
     if server.has("pg_baton.port") {
@@ -61,7 +61,7 @@ pub fn is_loaded(server: &Server, findings: &mut Findings) -> bool {
     false
 }
 
-/// What pg_baton has not found in this server as it expects it.
+/// Reports the self-checks in which pg_baton has not found what it expects in this server.
 pub fn failed_checks(server: &Server, findings: &mut Findings) -> Result<()> {
     let check = "self-checks";
     let rows = server.view("pg_baton_failed_checks")?;
@@ -85,7 +85,7 @@ pub fn failed_checks(server: &Server, findings: &mut Findings) -> Result<()> {
     Ok(())
 }
 
-/// Pools in which somebody waits.
+/// Reports the pools in which sessions wait.
 pub fn pools(server: &Server, findings: &mut Findings) -> Result<()> {
     let check = "pools";
     let pools = server.view_name("pg_baton_pools");

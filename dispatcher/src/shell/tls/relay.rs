@@ -16,7 +16,7 @@
 //! | the client says it will send no more (close_notify), or closes its side | what it sent before is delivered, then the far end reads EOF; answers still go to the client |
 //! | the client's connection is reset, or its TLS is broken | both ends are closed |
 //! | the client sends much without any data | both ends are closed |
-//! | no process has the far end | what was written before is delivered, then close_notify and the end |
+//! | no process has the far end | earlier bytes are delivered, then close_notify and the end |
 
 use super::Facts;
 use crate::shell::sys::memory::{overwrite, Plaintext};

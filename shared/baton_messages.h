@@ -218,7 +218,7 @@ typedef struct BatonFrameHeader
 	field(string, principal)			/* of GSSAPI */ \
 	field(bool, had_to_prove) \
 	field(string, method)				/* from 16 on */ \
-	field(string, identity)				/* as whom */
+	field(string, identity)		/* as whom */
 
 #define BATON_NATIVE_IN_FIELDS(field) \
 	field(u32, role_oid) \
@@ -275,7 +275,7 @@ typedef struct BatonFrameHeader
 	field(bool, is_apart)				/* its backends serve no other role */ \
 	field(u8, concerns)					/* BATON_CONCERNS_*: changes, beside those of the hashes */ \
 	field(u32, role_hash)				/* AUTHNAME's of the user's name, if there is no such role, too */ \
-	field(u32, database_hash)			/* DATABASEOID's */
+	field(u32, database_hash)	/* DATABASEOID's */
 
 /* which login changes concern the answer: of any role, any database, of memberships */
 #define BATON_CONCERNS_ANY_ROLE 1

@@ -89,6 +89,10 @@ impl Core {
             }
             self.wake_for_queue(number, words);
             self.grow(number, words);
+            // The pool was marked when its queue was taken back, before its turn.
+            if self.round.interrupted.contains(&number) {
+                self.mark_dirty(number);
+            }
             self.round.pools.pop();
             self.begin_turn();
         }

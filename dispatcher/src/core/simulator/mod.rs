@@ -48,7 +48,11 @@ use std::time::{Duration, Instant};
 use summary::Summary;
 
 /// Seeds that have found something, and what.
-const FOUND: [(u64, &str); 20] = [
+const FOUND: [(u64, &str); 21] = [
+    (
+        2732,
+        "a queue was taken back before its pool's turn in the same round: the pool was not served in the next",
+    ),
     (
         197,
         "a place in a stall that a role may not take counted as the one it gets: no room was made",

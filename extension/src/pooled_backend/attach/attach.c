@@ -297,8 +297,7 @@ receive_welcome(BatonIncoming *welcome, BatonWelcome *said)
 		refuse("the dispatcher closed the control connection");
 	if (welcome->frame.kind == BATON_MSG_REFUSED)
 	{
-		BatonWireReader in = baton_incoming_reader(welcome);
-
+		in = baton_incoming_reader(welcome);
 		refuse(psprintf("the dispatcher refused it: %s", baton_wire_read_string(&in)));
 	}
 	in = baton_incoming_reader(welcome);

@@ -135,7 +135,7 @@ impl Connections {
         }
     }
 
-    // ---- coming ------------------------------------------------------------
+    // ---- accepting ---------------------------------------------------------
 
     /// Accepts connections. Fails if no descriptor is free.
     pub fn accept(&mut self, now_us: u64) -> io::Result<()> {
@@ -415,7 +415,7 @@ impl Connections {
         self.close(number);
     }
 
-    // ---- the end -----------------------------------------------------------
+    // ---- closing -----------------------------------------------------------
 
     /// Shuts the connection down. It is removed at the end of the round.
     pub fn close(&mut self, number: u32) {

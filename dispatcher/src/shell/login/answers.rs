@@ -20,7 +20,7 @@ use std::sync::atomic::Ordering::SeqCst;
 use std::sync::Arc;
 use tracing::info;
 
-/// What the authentication checks the client's claim to be this user against.
+/// The data against which the authentication of a client as this user is checked.
 fn claim(user: &[u8], method: Method, answer: &Answer, parameters: &Parameters) -> Claim {
     Claim {
         user: user.to_vec(),
@@ -388,7 +388,7 @@ pub fn admit(
     Ok(())
 }
 
-/// One in so many of pg_baton.max_sessions is kept for roles with few sessions.
+/// pg_baton.max_sessions divided by this is kept for roles with few sessions.
 const FEW_PART: usize = 10;
 
 /// Part of max_sessions is reserved for superusers, as of max_connections. The last slots of

@@ -477,8 +477,6 @@ impl Logins {
 
 // ---- TLS ------------------------------------------------------------------
 //
-// TLS of a client that logs in.
-//
 // After `S` the client's socket goes to a relay (tls/threads.rs). When the relay reports the
 // end of the handshake, the login goes on at the far end of a socketpair, with the next startup
 // packet. A client that does not finish the handshake is dropped by the time limit of the
@@ -657,8 +655,6 @@ impl Logins {
 }
 
 // ---- GSSAPI encryption ----------------------------------------------------
-//
-// GSSAPI encryption of a client that logs in.
 //
 // The keys cannot leave the process that negotiates them, and the startup packet follows the
 // negotiation. So a client that asks for encryption, and may have it (pg_baton.gss_encryption),

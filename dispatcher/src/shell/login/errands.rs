@@ -5,9 +5,9 @@
 //! Tickets: the dispatcher writes a ticket to CONTROL and sends the client's own startup packet
 //! to the postmaster, with the ticket as the name of a protocol option before all others. The
 //! backend that reads the packet connects to the control socket (HELLO_TICKET) and receives the
-//! client's socket. From then on the dispatcher follows it through that control connection.
+//! client's socket. From then on the dispatcher knows the backend by that control connection.
 //! Anything that the server sends on the first connection before that is an error for the
-//! client. client_ticket.c has the extension's side, and which processes may do this.
+//! client. client_ticket.c describes the extension's side, and which processes may do this.
 //!
 //! A client that is to have GSSAPI encryption has sent no startup packet yet. The dispatcher
 //! sends one that has the ticket and no names (client.rs).

@@ -54,8 +54,8 @@ pub struct Question {
     asked: u32,
 }
 
-/// A question during which this many launchers ended is not sent to another. It may be the
-/// cause, and every login waits for the launcher.
+/// If this many launchers have ended during a question, it is not sent to another. The question
+/// may be the cause, and every login waits for the launcher.
 const LAUNCHERS_A_QUESTION: u32 = 2;
 
 const REPLACED_WITHIN_US: u64 = 3_000_000;
@@ -195,7 +195,7 @@ pub fn parse_parameters(payload: &[u8], parameters: &mut Parameters) -> Result<(
     Ok(())
 }
 
-// ---- Answers that are kept ------------------------------------------------
+// ---- Cached answers -------------------------------------------------------
 //
 // Answers of the launcher that may serve further logins. Free of I/O.
 //

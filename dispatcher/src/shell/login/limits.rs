@@ -255,8 +255,8 @@ impl Logins {
         true
     }
 
-    /// Counts a login that begins in earnest. Returns the error for the client if there are too
-    /// many.
+    /// Counts the login against the rates, once. Returns the error for its client if there are too
+    /// many logins.
     pub(super) fn count_login(&mut self, number: u32) -> Result<(), Report> {
         let Some(login) = self.logins.get_mut(number) else {
             return Ok(());

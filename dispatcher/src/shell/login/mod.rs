@@ -8,10 +8,10 @@
 //! |---|---|
 //! | `ports` | the pool's ports, and the connections that they accept |
 //! | `client` | a login: its state, its conversation, its TLS and GSSAPI encryption |
-//! | `launcher` | questions to the launcher, and the answers that are kept |
-//! | `answers` | what follows from an answer; admission of a client that has proved itself |
+//! | `launcher` | questions to the launcher, and the cache of its answers |
+//! | `answers` | what follows from an answer; admission of an authenticated client |
 //! | `limits` | limits before login: rates, times, bytes, and which login gives way |
-//! | `native` | sessions that the server itself serves, and why |
+//! | `native` | native sessions, and the reasons for them |
 //! | `errands` | connections to the server that a client needs |
 //! | `places` | places for such connections, their fair queue, and cancel requests |
 //!
@@ -158,7 +158,7 @@ impl Logins {
         }
     }
 
-    // ---- what goes on around it --------------------------------------------
+    // ---- events from other parts -------------------------------------------
 
     pub fn set_clock(&mut self, now: Now) {
         self.now = now;
@@ -205,7 +205,7 @@ impl Logins {
         (self.cache).forget(|answer| concerned(answer.role, answer.database));
     }
 
-    // ---- questions ---------------------------------------------------------
+    // ---- queries -----------------------------------------------------------
 
     pub fn len(&self) -> usize {
         self.logins.len()
@@ -221,7 +221,7 @@ impl Logins {
         (self.accepted, self.failed)
     }
 
-    // ---- coming and going --------------------------------------------------
+    // ---- begin and end -----------------------------------------------------
 
     pub fn begin(&mut self, client: OwnedFd, address: Address, local: Option<Address>) {
         self.accepted += 1;
@@ -471,7 +471,7 @@ impl Logins {
     }
 }
 
-// ---- Lines of the log -----------------------------------------------------
+// ---- Log lines ------------------------------------------------------------
 //
 // Bounds the log lines that unauthenticated clients cause.
 //

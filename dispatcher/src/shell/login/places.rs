@@ -121,7 +121,8 @@ impl Places {
 //
 // Free of I/O. No operation is linear in the number of waiting clients.
 
-/// One in so many places is kept for addresses with few; at least one if there are two or more.
+/// The number of places divided by this is kept for addresses that have few; at least one place
+/// if there are two or more.
 const FEW_PART: usize = 4;
 
 fn kept(most: usize) -> usize {
@@ -324,7 +325,7 @@ impl Waiting {
     }
 }
 
-// ---- guessing --------------------------------------------------------------
+// ---- allowances ------------------------------------------------------------
 
 /// The sender of a cancel request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -92,7 +92,7 @@ impl Ports {
         close(&mut self.listeners);
     }
 
-    // ---- coming ------------------------------------------------------------
+    // ---- accepting ---------------------------------------------------------
 
     /// Accepts the next connection of a listener.
     pub fn accept(&mut self, index: u32, now_us: u64) -> Came {
@@ -170,7 +170,7 @@ impl Ports {
         self.told_no_descriptors = false;
     }
 
-    // ---- resting -----------------------------------------------------------
+    // ---- pausing -----------------------------------------------------------
 
     /// Pauses a listener that the caller has taken out of the epoll.
     pub fn let_rest(&mut self, source: Source, index: u32, why: &io::Error, now_us: u64) {

@@ -10,7 +10,7 @@ use std::ops::Range;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
 
-// ---- OpenSSL allocates by these functions ---------------------------------
+// ---- OpenSSL's allocator --------------------------------------------------
 //
 // OpenSSL's memory: decrypted data is overwritten when its buffer is freed.
 //

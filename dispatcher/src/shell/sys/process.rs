@@ -8,7 +8,7 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
 // ---- Processes ------------------------------------------------------------
 //
-// Processes, signals, limits, and files that are watched.
+// Processes, signals, limits, watched files, and clocks.
 
 /// A descriptor that is readable once the process has ended.
 pub fn pidfd(pid: u32) -> io::Result<OwnedFd> {
@@ -252,7 +252,7 @@ pub fn cpu_time_us() -> (i64, i64) {
     (microseconds(usage.ru_utime), microseconds(usage.ru_stime))
 }
 
-// ---- Scheduling policy and waits for a processor --------------------------
+// ---- Scheduling policy and waits for a CPU --------------------------------
 //
 // How the kernel schedules a thread: its policy, and how long it has waited for a CPU.
 

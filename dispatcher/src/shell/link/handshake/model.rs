@@ -531,7 +531,7 @@ fn the_model_sees_a_ticket_that_is_taken_without_an_exchange() {
     tickets(LeftOut::TicketsExchange);
 }
 
-// ---- What could not be sent, and what is taken back -----------------------------
+// ---- Failed sends, and sessions taken back --------------------------------------
 //
 // Messages that the dispatcher could not send, and sessions that it takes back.
 

@@ -225,7 +225,7 @@ impl Arena {
         self.get::<u64>(Self::account_at(account)) as usize
     }
 
-    /// May that account take so many bytes more? The rule of baton_arena_has_room.
+    /// May that account take `bytes` more bytes? The rule of baton_arena_has_room.
     #[cfg(test)]
     fn has_room_for(&self, account: u32, bytes: usize) -> bool {
         let left = self.limit.saturating_sub(self.used);

@@ -122,7 +122,7 @@ impl Contexts {
         }
     }
 
-    /// Must a value of so many bytes be stored in slices (`store`)?
+    /// Must a value of `length` bytes be stored in slices (`store`)?
     pub fn is_long(length: usize) -> bool {
         length > LONG
     }
@@ -478,7 +478,7 @@ impl Change {
     }
 }
 
-/// Up to so many changes stand in the order in which they came.
+/// Up to this many changes stand in the order in which they came.
 pub const FEW: usize = 256;
 
 /// Changes of one session.

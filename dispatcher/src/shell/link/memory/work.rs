@@ -19,7 +19,7 @@ pub const UNITS_A_ROUND: usize = 4096;
 pub const UNITS_AT_ONCE: usize = 2048;
 /// Bytes that are copied or overwritten for one unit.
 const BYTES_A_UNIT: usize = 512;
-/// Up to so many are released at once.
+/// Up to this many items are released at once.
 const FEW: usize = 256;
 
 /// The units that may still be used in one go. `taken` may exceed them slightly.

@@ -207,9 +207,9 @@ impl ClientNumber {
         self.watch(epoll, client, known, SESSION, session)
     }
 
-    /// Adds a session's socket that is first owned by something other than the epoll, or
-    /// changes it. Input makes no event, but the end of the connection makes one. That event
-    /// may arrive while the session has another owner.
+    /// Adds the socket of a session whose first owner is not the epoll, or changes it. Input
+    /// makes no event, but the end of the connection makes one. That event may arrive while the
+    /// session has another owner.
     pub fn add_unarmed(
         &self,
         epoll: &Epoll,

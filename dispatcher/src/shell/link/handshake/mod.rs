@@ -108,8 +108,8 @@ pub fn announced(queued: &impl Counter) {
     queued.barrier();
 }
 
-/// Must a POKE be sent? Not while another is under way: the backend that reads a POKE first
-/// clears the word and then looks at the queue.
+/// Must a POKE be sent? Not while another is under way: a backend that reads a POKE clears the
+/// word before it looks at the queue.
 pub fn poke(poked: &impl Word<u32>) -> bool {
     poked.exchange(1) == 0
 }

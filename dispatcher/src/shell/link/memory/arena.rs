@@ -578,8 +578,8 @@ impl Arena {
         before
     }
 
-    /// Sets the start settings of the backend that has greeted the session: the settings that a
-    /// backend reads only when it starts.
+    /// Sets the hash of the settings that a backend reads only when it starts, as the backend
+    /// that has greeted the session has them.
     pub fn put_record_start_settings(&mut self, index: u32, start_settings: u64) {
         self.change_record(index, |record| record.start_settings = start_settings);
     }

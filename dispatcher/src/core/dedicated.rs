@@ -316,8 +316,8 @@ impl Core {
     }
 
     /// A session has come or gone, or limits have changed. Never more sessions are kept than may be
-    /// dedicated. After the limit has been exceeded, sessions are kept again only below seven
-    /// eighths of it, as otherwise each session that comes and goes would change it.
+    /// dedicated. After the limit has been exceeded, sessions are kept again only once their number
+    /// has fallen by an eighth, as otherwise each session that comes and goes would change it.
     pub(super) fn look_at_threshold(&mut self) {
         let most = (self.limits.sharing_threshold).min(self.places(0).most_dedicated());
         let live = self.sessions.live();

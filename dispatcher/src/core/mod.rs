@@ -203,7 +203,7 @@ pub struct Core {
 
 impl Core {
     /// `first_generation`: any number that differs between dispatchers. `mark_of`: which mark
-    /// announces a change of a role's settings.
+    /// announces a change of settings.
     pub fn new(
         limits: Limits,
         session_slots: u32,

@@ -1,4 +1,4 @@
-//! Which sessions a backend may have had whose process has ended.
+//! Which sessions an ended backend may have had.
 //!
 //! It may have had any session of its pool: in place, sent to it, taken from the ready queue, or
 //! given back without a message to the dispatcher, as backends do. So the words of each session of
@@ -13,11 +13,11 @@
 //! come or end. One burial goes on at a time. Backends of its pool that ended before it began are
 //! buried together, as happens when the server crashes.
 //!
-//! Only backends know which of them took a session from the ready queue. Take a session that went
-//! into the queue before the death, is not in it any more, and is in no place. It was in the hand
-//! of the dead backend, or is in the hand of one that lives ([`Missing`]). Each living backend is
-//! checked until it is seen to have nothing in hand from before. If the session is in no place
-//! then, no other backend has it.
+//! Only backends know which of them took a session from the ready queue. Some sessions went into
+//! the queue before the death, are not in it any more, and are in no place ([`Missing`]). Such a
+//! session was in the hand of the dead backend, or is in the hand of one that lives. Each living
+//! backend is checked until it is seen to have nothing in hand from before. If the session is in no
+//! place then, no other backend has it.
 
 use super::backends::Life;
 use super::lifecycle::Reason;
@@ -118,7 +118,7 @@ impl Core {
         self.then(Then::Bury { slot, is_last });
     }
 
-    /// For the last backend of a pool, the sessions of the queue are back.
+    /// Buries an ended backend. If it was the last of its pool, the sessions of the queue are back.
     pub(super) fn bury(&mut self, slot: u32, is_last: bool, words: &impl Words) {
         let Some(pool) = self.backends.get(slot).map(|backend| backend.pool()) else {
             return;

@@ -265,15 +265,15 @@ impl Rules {
             // Pools take turns if no pool has more than one backend that it may lose.
             return held.backends > 1 || !has_larger || self.is_late(claim);
         }
-        // With short transactions no session waits for long. The claim need not wait for what is
-        // reserved for it, or for the part that the other's lower weight does not cover.
+        // With short transactions no session waits for long. So a pool need not wait for its
+        // reserve, nor for its share of a pool with a lower weight.
         if (claim.is_owed && held.backends > 1)
             || (claim.weight > held.weight && self.has_more(held, claim))
         {
             return true;
         }
-        // A late claim overrules shares; a backend taken from a late pool would be lost again at
-        // once.
+        // Lateness overrules shares: a late pool must not lose again the backend that it got for
+        // being late.
         let is_later = !waits_longer && self.is_late_since(held.waits_since_us);
         if claim.is_lacking && !is_later && self.has_more(held, claim) {
             return true;
@@ -282,7 +282,7 @@ impl Rules {
             && waited_us >= self.turn_us
             && (self.has_more(held, claim)
                 || (self.is_late(claim) && held.backends > 1)
-                // Transactions that never end may hold the backends that the pool has.
+                // Transactions that never end may hold the claiming pool's own backends.
                 || waited_us >= self.urgent_us)
     }
 

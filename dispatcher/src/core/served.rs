@@ -215,7 +215,7 @@ impl Core {
         Places { role, ..places }.has_its_share(self.backends.of_no_role())
     }
 
-    /// Are backends so few that each is handed to the tenant whose turn it is? Then no session
+    /// Are backends so few that each is handed to the tenant that is next in turn? Then no session
     /// waits in the ready queue, where the first to come would get the backend.
     pub(super) fn are_few(&self, number: u32) -> bool {
         let has_some = self.backends.lives(number).shared() > 0;

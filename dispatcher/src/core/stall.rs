@@ -18,7 +18,7 @@ use std::collections::HashSet;
 const STALL_US: u64 = 200_000;
 /// Soon after a stall this time suffices: the backends started for it are taken, too.
 const AGAIN_US: u64 = 100_000;
-/// For this long, a stall counts as soon before the next.
+/// A stall makes the next one start with a larger boost if that follows within this time.
 const SOON_US: u64 = 2_000_000;
 /// A session has waited for this long, whatever was handed out.
 const LATE_US: u64 = 1_000_000;
@@ -26,7 +26,7 @@ const LATE_US: u64 = 1_000_000;
 const NONE_US: u64 = 500_000;
 /// A backend is measured again after this time,
 const LOOK_US: u64 = 200_000;
-/// and is idle if it has used less than one part in this number of the time.
+/// and counts as idle if its CPU time is less than 1/LEAST_SHARE of it.
 const LEAST_SHARE: u64 = 20;
 /// From one step to the next.
 const STEP_US: u64 = 100_000;
@@ -317,8 +317,8 @@ impl Core {
 // the most backends, and of that role the one that has for longest. docs/design/pools.md has the
 // reasons.
 
-/// A backend that waits for its client to read uses as CPU time no more than one part in this
-/// number of the time: some kB a second would be more.
+/// While a backend waits for its client to read, its CPU time is at most 1/READS_PART of the time:
+/// some kB a second would be more.
 const READS_PART: u64 = 10_000;
 /// Plus this, for interrupts.
 const READS_LEAST_US: u64 = 200;

@@ -500,8 +500,8 @@ impl Backends {
     }
 }
 
-// ---------------------------------------------------------------------------- What a backend is,
-// and how many backends of a pool are in which state.
+// ----------------------------------------------------------------------------
+// What a backend is, and how many backends of a pool are in which state.
 
 /// What a backend is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -638,9 +638,9 @@ impl Lives {
     }
 }
 
-// ---------------------------------------------------------------------------- Counts of backends
-// by state. They are updated as each backend changes, so that no question needs a pass over all
-// backends.
+// ----------------------------------------------------------------------------
+// Counts of backends by state. They are updated as each backend changes, so that no question needs
+// a pass over all backends.
 
 /// What counts of one backend.
 #[derive(Clone, Copy, Debug)]

@@ -218,9 +218,9 @@ impl Core {
     }
 }
 
-// ---------------------------------------------------------------------------- Sessions that keep
-// their backends by configuration: those of tenants whose mode says so, and all sessions while they
-// are few.
+// ----------------------------------------------------------------------------
+// Sessions that keep their backends by configuration: those of tenants whose mode says so, and all
+// sessions while they are few.
 //
 // The backends are told (`Action::Keep`), and check at each boundary. So a session that has been
 // served becomes dedicated at the end of its next transaction, as if something of it lived in its

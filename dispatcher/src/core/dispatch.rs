@@ -157,9 +157,9 @@ impl Core {
     }
 
     /// Hands out one waiting session of a pool's FIFO; false if none can be handed out. The
-    /// sessions in the ready queue came before. As long as it holds one, the next session goes
-    /// there too, even if a backend shows itself idle: a backend that has just given a session back
-    /// does so briefly.
+    /// sessions in the ready queue came before. As long as the queue holds one, the next session
+    /// goes there too, even if a backend shows itself idle: a backend that has just given a session
+    /// back does so briefly.
     fn hand_out(&mut self, number: u32, words: &impl Words) -> bool {
         let rests = self.pool(number).is_none_or(|pool| pool.queue.rests())
             || self.round.interrupted.contains(&number);
@@ -592,8 +592,8 @@ fn is_about_to_serve(slot: u32, forced: bool, words: &impl Words) -> bool {
     }
 }
 
-// ---------------------------------------------------------------------------- Pools that want a
-// backend.
+// ----------------------------------------------------------------------------
+// Pools that want a backend.
 //
 // There may be as many such pools as sessions. What concerns one pool (a session speaks, a backend
 // is free) is done at once. What may concern any pool is done for a limited number of pools in each

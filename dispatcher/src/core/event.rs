@@ -249,7 +249,7 @@ pub enum Action {
     TerminateOnBackend(SessionId),
     /// The next backend that has the session is to cancel its query.
     MarkCancel(SessionId),
-    /// Clears that mark: the dispatcher cancels the query itself.
+    /// Clears that mark: the dispatcher handles the cancel itself.
     ClearCancel(SessionId),
 
     /// Opens a backend; answered by `Attached`, or by `Core::open_failed`.
@@ -335,8 +335,8 @@ pub enum Action {
     Then(Then),
 }
 
-// ---------------------------------------------------------------------------- Names of sessions,
-// and of groups: the pools of one role in one database.
+// ----------------------------------------------------------------------------
+// Names of sessions, and of groups: the pools of one role in one database.
 
 /// The generation in the upper half (never 0, and 31 bits, so that a bigint holds a name), the
 /// index in the lower half.

@@ -94,8 +94,8 @@ impl Core {
     }
 }
 
-// ---------------------------------------------------------------------------- A failed start: what
-// is tried next, and which clients are told.
+// ----------------------------------------------------------------------------
+// A failed start: what is tried next, and which clients are told.
 
 /// The most clients that are told in a round that no backend will greet them, and the most sessions
 /// that are looked at for that.
@@ -200,8 +200,8 @@ fn is_final(failure: &Failure) -> bool {
     }
 }
 
-// ---------------------------------------------------------------------------- A backend leaves, or
-// changes which sessions it serves.
+// ----------------------------------------------------------------------------
+// A backend leaves, or changes which sessions it serves.
 
 impl Core {
     /// Asks a backend to exit at its next boundary, and gives it no more sessions.
@@ -273,8 +273,8 @@ impl Core {
     }
 }
 
-// ---------------------------------------------------------------------------- Why a pool has
-// gained or lost a backend: what the scheduling log says.
+// ----------------------------------------------------------------------------
+// Why a pool has gained or lost a backend: what the scheduling log says.
 //
 // Each backend has two lines, whatever becomes of it: one when it is opened; and one when it is
 // told to leave, says that it leaves, or has gone, whichever comes first. So a pool's lines add up

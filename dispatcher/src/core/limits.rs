@@ -127,9 +127,9 @@ impl Core {
     }
 }
 
-// ---------------------------------------------------------------------------- Tenants of one role
-// and database, which share their limits: usually one tenant, or one for each choice of startup
-// options.
+// ----------------------------------------------------------------------------
+// Tenants of one role and database, which share their limits: usually one tenant, or one for each
+// choice of startup options.
 //
 // The limits are stored once for all of them: each tenant has its group's number, and decisions for
 // it look there (`Core::limits_of`). So limits count for all tenants from the moment they are
@@ -522,8 +522,9 @@ impl Core {
     }
 }
 
-// ---------------------------------------------------------------------------- How much memory the
-// contexts of a role's sessions in a database take together, and may take: pg_baton.pool_memory.
+// ----------------------------------------------------------------------------
+// How much memory the contexts of a role's sessions in a database take together, and may take:
+// pg_baton.pool_memory.
 //
 // Each session counts with what its own context accounts for (`context_bytes` in the views), even
 // if others have the same content: so no role's limit depends on what others do. The sum of a

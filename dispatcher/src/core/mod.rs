@@ -11,7 +11,7 @@
 //! |---|---|
 //! | `event`, `words` | events and actions; the words that backends write |
 //! | `sessions` | where a session is; in which order sessions wait; whose turn it is |
-//! | `requests` | what becomes of a session that speaks, comes back, waits too long, is cancelled, or ends; which clients become sessions; which backend may speak of a session |
+//! | `requests` | what becomes of a session; new sessions; which backend may speak of a session |
 //! | `backends` | what a backend is; how many there are |
 //! | `lifecycle` | a backend attaches, fails to start, leaves; what the log says of it |
 //! | `pools` | which pools there are; a pool's ready queue, starts and steals |
@@ -21,7 +21,7 @@
 //! | `dispatch` | which session gets which backend; which pools want a backend |
 //! | `sizing` | how many backends there may be, and how many a pool starts now |
 //! | `reclaim` | which backend makes room for another pool |
-//! | `stall` | which backends make no progress, so that others are added; clients that keep a backend idle |
+//! | `stall` | backends without progress, for which others start; clients that keep one idle |
 //! | `dedicated` | sessions that keep their backends |
 //! | `database_lock` | databases that a statement wants for itself |
 //! | `reap` | what a backend that ended had; what is checked once a second |

@@ -108,8 +108,8 @@ impl Pools {
     }
 }
 
-// ---------------------------------------------------------------------------- One pool: its
-// backends, and what is known of it.
+// ----------------------------------------------------------------------------
+// One pool: its backends, and what is known of it.
 //
 // A pool is a database, and the startup options that only a starting backend can take. Its backends
 // serve any of its sessions, whatever their roles (tenants.rs). Sessions that need a backend wait
@@ -272,8 +272,8 @@ impl Pool {
     }
 }
 
-// ---------------------------------------------------------------------------- The table of pools:
-// how pools are created and dropped.
+// ----------------------------------------------------------------------------
+// The table of pools: how pools are created and dropped.
 
 impl Core {
     pub(super) fn pool(&self, number: u32) -> Option<&Pool> {

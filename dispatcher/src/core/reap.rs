@@ -328,9 +328,9 @@ fn may_have_in_hand(slot: u32, words: &impl Words) -> bool {
         || !matches!(words.shown(index), Shown::Other | Shown::InTransaction)
 }
 
-// ---------------------------------------------------------------------------- Once a second: long
-// idle and old backends are told to leave, unused pools and tenants are dropped, and all sessions
-// are looked at.
+// ----------------------------------------------------------------------------
+// Once a second: long idle and old backends are told to leave, unused pools and tenants are
+// dropped, and all sessions are looked at.
 
 /// Pools with backends that are looked at in a round: a system call each.
 const POOLS_AT_ONCE: usize = 256;

@@ -18,9 +18,10 @@ const TURN_COSTS: u64 = 12;
 /// However long a replacement takes, a round of all turns is not longer than this, unless turns
 /// would have to be shorter than TURN_US.
 const MOST_ROUND_US: u64 = 3_000_000;
-/// This fraction of all turns may end at a time, at least one: those that are over for longest.
+/// At most 1/ENDING_PART of all turns, but at least one, ends at a time: those that are over for
+/// longest.
 const ENDING_PART: usize = 64;
-/// Silent pools keep this fraction of all backends, for sessions that speak again.
+/// Silent pools keep 1/KEPT_PART of all backends, for sessions that speak again.
 const KEPT_PART: usize = 4;
 /// A backend that has been free for this long is not between two statements of a client that does
 /// nothing else.
@@ -383,8 +384,8 @@ fn first_of(held: &[&Holding], of_largest: bool) -> Choice {
     }
 }
 
-// ---------------------------------------------------------------------------- Making room: as many
-// backends as permitted exist, and a pool wants one.
+// ----------------------------------------------------------------------------
+// Making room: as many backends as permitted exist, and a pool wants one.
 //
 // The rules above decide which backend may leave for which pool. This part passes the word:
 // backends that may leave find a *ticket* in their slots, and the first of them that comes to a
@@ -732,8 +733,8 @@ impl Core {
     }
 }
 
-// ---------------------------------------------------------------------------- Which backends may
-// leave for another pool: all of them, as they are at one moment.
+// ----------------------------------------------------------------------------
+// Which backends may leave for another pool: all of them, as they are at one moment.
 //
 // The figures are in words that backends write themselves, and in what is known of their pools. A
 // look reads each of them. Of 4,000 backends that takes 0.3 ms, with all decisions that follow
@@ -799,8 +800,8 @@ impl Core {
     }
 }
 
-// ---------------------------------------------------------------------------- The recent cost of
-// replacing a backend: a process ends, and another starts.
+// ----------------------------------------------------------------------------
+// The recent cost of replacing a backend: a process ends, and another starts.
 //
 // It is a few milliseconds while CPUs are idle, and many times as long while all are busy. So it is
 // measured, by the clock that the core is shown. It determines how long a pool keeps what it has

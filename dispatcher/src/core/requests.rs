@@ -250,8 +250,8 @@ impl Core {
     }
 }
 
-// ---------------------------------------------------------------------------- Sessions that have
-// waited too long for a backend.
+// ----------------------------------------------------------------------------
+// Sessions that have waited too long for a backend.
 //
 // A greeted session keeps its connection: its request is read and skipped, an error stands in for
 // the answer, and the session is ready for the next request. An ungreeted session ends with the
@@ -319,8 +319,8 @@ impl Core {
     }
 }
 
-// ---------------------------------------------------------------------------- Clients' cancel
-// requests: which session each hits, and which process answers it.
+// ----------------------------------------------------------------------------
+// Clients' cancel requests: which session each hits, and which process answers it.
 //
 // Only the owner of a session may answer it. On a backend: that backend, which is told the session
 // and signalled. In the FIFO: the dispatcher, at once, as stock PostgreSQL would answer; the
@@ -405,8 +405,8 @@ impl Core {
     }
 }
 
-// ---------------------------------------------------------------------------- Which backend may
-// speak of a session.
+// ----------------------------------------------------------------------------
+// Which backend may speak of a session.
 //
 // A backend's message is believed as far as it can be true. What the scheduler has done with a
 // session comes first: the session went to this backend, or into the ready queue of this backend's
@@ -503,9 +503,10 @@ impl Core {
     }
 }
 
-// ---------------------------------------------------------------------------- Which clients become
-// sessions: how many sessions a role may have in a database (pg_baton.pool_max_sessions), and from
-// when on new sessions are native because too many wait (pg_baton.native_when_waiting).
+// ----------------------------------------------------------------------------
+// Which clients become sessions: how many sessions a role may have in a database
+// (pg_baton.pool_max_sessions), and from when on new sessions are native because too many wait
+// (pg_baton.native_when_waiting).
 //
 // What the launcher says of a client (CONNECTION LIMIT, a refusal) and the limits at the door,
 // which count native sessions too, belong to the shell: login/answers.rs.

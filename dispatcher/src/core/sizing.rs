@@ -14,7 +14,7 @@ use std::collections::VecDeque;
 /// A superuser's first backend needs no place, and a few more need none of the pool's, whatever
 /// keeps the first busy: the server keeps connections for superusers.
 const SUPERUSERS_FIRST: usize = 3;
-/// This fraction of all connections is never for shared or dedicated backends.
+/// 1/STALL_PART of all connections is never for shared or dedicated backends.
 const STALL_PART: usize = 8;
 
 /// How many more backends may a role take that has `own`, where `left` are left? It takes from the
@@ -230,8 +230,8 @@ pub fn choose_excess(
         .min_by_key(|slot| Reverse(role_backends(*slot)))
 }
 
-// ---------------------------------------------------------------------------- How many backends a
-// pool starts now, and why; and which of them a session gets.
+// ----------------------------------------------------------------------------
+// How many backends a pool starts now, and why; and which of them a session gets.
 
 /// What decides how many backends a pool starts now.
 #[derive(Clone, Copy, Debug, Default)]

@@ -176,8 +176,8 @@ impl Seen {
     }
 }
 
-// ---------------------------------------------------------------------------- Backends that
-// transactions hold for long, while other sessions wait.
+// ----------------------------------------------------------------------------
+// Backends that transactions hold for long, while other sessions wait.
 //
 // The rules above say what that means, and sizing.rs how many backends may be added for them. The
 // shell tells how much CPU time a backend has used (`Action::Measure`).
@@ -308,8 +308,8 @@ impl Core {
     }
 }
 
-// ---------------------------------------------------------------------------- Clients that keep a
-// backend waiting: idle in a transaction, or without reading their results.
+// ----------------------------------------------------------------------------
+// Clients that keep a backend waiting: idle in a transaction, or without reading their results.
 //
 // In a stall extra backends take the places of those that such clients keep, as far as permitted.
 // If none are left, and a role without any backend waits in vain for one, the connection of a
@@ -317,8 +317,8 @@ impl Core {
 // the most backends, and of that role the one that has for longest. docs/design/pools.md has the
 // reasons.
 
-/// While a backend waits for its client to read, its CPU time is at most 1/READS_PART of the time:
-/// some kB a second would be more.
+/// While a backend waits for its client to read, its CPU time is at most 1/READS_PART of the wait;
+/// a client that reads some kB a second causes more.
 const READS_PART: u64 = 10_000;
 /// Plus this, for interrupts.
 const READS_LEAST_US: u64 = 200;

@@ -109,8 +109,8 @@ impl<T: Keyed> Table<T> {
     }
 }
 
-// ---------------------------------------------------------------------------- A set of pools, by
-// number.
+// ----------------------------------------------------------------------------
+// A set of pools, by number.
 
 /// One bit for each pool.
 pub struct PoolSet {

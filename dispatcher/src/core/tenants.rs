@@ -450,9 +450,9 @@ impl Core {
     }
 }
 
-// ---------------------------------------------------------------------------- How many sessions a
-// role has, and how many are in a database: what CONNECTION LIMIT and max_sessions_per_user count,
-// whatever the number of tenants.
+// ----------------------------------------------------------------------------
+// How many sessions a role has, and how many are in a database: what CONNECTION LIMIT and
+// max_sessions_per_user count, whatever the number of tenants.
 
 /// A role or database without sessions has no entry.
 #[derive(Debug, Default, PartialEq, Eq)]

@@ -125,8 +125,8 @@ pub fn counter_is_wrong(queue_is_empty: bool, may_be_taking: bool, queued: i32) 
         || (!may_be_taking && queue_is_empty != (queued == 0))
 }
 
-// ---------------------------------------------------------------------------- How a pool's
-// backends start: what failed, and when a start is tried again.
+// ----------------------------------------------------------------------------
+// How a pool's backends start: what failed, and when a start is tried again.
 
 #[derive(Default)]
 pub struct Starts {
@@ -218,8 +218,8 @@ impl Retry {
     }
 }
 
-// ---------------------------------------------------------------------------- How often the
-// sessions of a pool take each other's backends, to ask for them again at once.
+// ----------------------------------------------------------------------------
+// How often the sessions of a pool take each other's backends, to ask for them again at once.
 //
 // A backend lingers with a session that has just been answered, as that session may ask again at
 // once. A session that asks and has no backend takes a lingering one; then the other session has

@@ -1,6 +1,7 @@
 //! What one event costs the core if there is much of everything. The figures are for
-//! docs/design/scheduler.md, and are no promises. Run by hand: `cargo test --release -p
-//! baton-dispatcher costs -- --ignored --nocapture`.
+//! docs/design/scheduler.md, and are no promises. Run it by hand, in release mode:
+//!
+//! `cargo test --release -p baton-dispatcher costs -- --ignored --nocapture`.
 
 use super::settings::mark_of;
 use super::shares::{busy, limits, quiet, Crowd, Steady};

@@ -14,10 +14,10 @@
 //! buried together, as happens when the server crashes.
 //!
 //! Only backends know which of them took a session from the ready queue. Some sessions went into
-//! the queue before the death, are not in it any more, and are in no place ([`Missing`]). Such a
-//! session was in the hand of the dead backend, or is in the hand of one that lives. Each living
-//! backend is checked until it is seen to have nothing in hand from before. If the session is in no
-//! place then, no other backend has it.
+//! the queue before the death, are not in it any more, and are in no place ([`Missing`]). The dead
+//! backend had such a session *in hand* (received, and not in place yet), or a living backend has
+//! it in hand. Each living backend is checked until it is seen to have nothing in hand from before.
+//! If the session is in no place then, no other backend has it.
 
 use super::backends::Life;
 use super::lifecycle::Reason;
@@ -60,7 +60,7 @@ struct Burial {
     pool: u32,
     /// How many of them are still to be looked at.
     left: usize,
-    /// Sessions that were in the queue, or in a backend's hand.
+    /// Sessions that were in the queue, or that a backend had in hand.
     missing: Vec<(SessionId, u64)>,
 }
 

@@ -230,8 +230,8 @@ impl Core {
         );
     }
 
-    /// Backends beyond a lowered max_backends, or that are no longer needed, have left; except the
-    /// last of each pool, as far as no other pool needs the place.
+    /// Backends beyond a lowered max_backends, or that are no longer needed, have left; the last
+    /// backend of each pool may stay.
     fn check_most(&self, words: &impl Words) {
         for number in self.pools.existing().iter() {
             let long_idle = self.long_idle(number, words).len();

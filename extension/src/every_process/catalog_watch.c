@@ -71,7 +71,7 @@ baton_shared_scan(Relation catalog, Oid index, AttrNumber attribute,
 							  NULL, 1, &key);
 }
 
-/* Returns a copy of the row whose attribute has this value, or NULL. */
+/* Returns a copy of the row with this value of the attribute, or NULL. */
 static HeapTuple
 row_by(Relation catalog, Oid index, AttrNumber attribute, RegProcedure equal, Datum value)
 {
@@ -457,7 +457,7 @@ baton_settings_utility_done(const BatonUtility *utility)
  * launcher's answers.
  *
  * A client that asks after the raise must get the new answer from the
- * launcher, whose catalog caches are as new as the invalidation messages it
+ * launcher.  Its catalog caches are as new as the invalidation messages it
  * has received.  XACT_EVENT_COMMIT is too early for the raise:
  * CommitTransaction() in xact.c sends the messages after it, in
  * AtEOXact_Inval().  The resource owner's release after locks comes later

@@ -92,8 +92,7 @@ extern SysScanDesc baton_shared_scan(Relation catalog, Oid index, AttrNumber att
 extern HeapTuple baton_database_row(const char *name);
 
 /* ----------------------------------------------------------------
- *		Noticing ALTER ROLE/DATABASE ... SET.
- * ----------------------------------------------------------------
+ *		Noticing ALTER ROLE SET and ALTER DATABASE SET.
  */
 
 /* Called by the hooks on object access and transactions (pg_baton.c). */

@@ -72,7 +72,9 @@
 /* The cost of a scan, in rows. */
 #define ROWS_A_SCAN 50
 
-/* The roles whose privileges a role has, as far as they have been found. */
+/*
+ * The roles that give a role their privileges, as far as they have been found.
+ */
 typedef struct Membership
 {
 	List	   *roles;			/* in the order in which they are followed */
@@ -156,7 +158,7 @@ add_memberships(Membership *membership, Relation members, Oid role, bool role_in
 }
 
 /*
- * Finds all roles whose privileges the role has, itself first, as
+ * Finds all roles that give the role their privileges, itself first, as
  * roles_is_member_of in acl.c does.  There, a database's owner is a member of
  * pg_database_owner, but that function knows the owner of the process's own
  * database only.  Returns false if not all rows were read.
@@ -191,9 +193,7 @@ find_roles(Membership *membership, Oid role, Oid database_owner)
 static bool
 is_granted(const Acl *list, const Membership *membership)
 {
-	/*
-	 * ACL_DAT, whose macro causes compiler warnings; the array has no NULLs
-	 */
+	/* the macro ACL_DAT causes compiler warnings; the array has no NULLs */
 	const AclItem *items = (const AclItem *) ((const char *) list + ARR_OVERHEAD_NONULLS(1));
 
 	for (int i = 0; i < ACL_NUM(list); i++)

@@ -432,7 +432,7 @@ baton_own_statistics_init(void)
 }
 
 /* ----------------------------------------------------------------
- *		SYSTEM_USER of a session, whichever backend serves it.
+ *		SYSTEM_USER of a session, independent of the backend that serves it.
  *
  * The server knows how this backend was authenticated; but a session's client
  * was authenticated by the dispatcher, or by a backend that has ended.  The

@@ -29,8 +29,7 @@ extern void baton_own_statistics_begin(int64 now);
 extern void baton_own_statistics_reported(void);
 
 /* ----------------------------------------------------------------
- *		SYSTEM_USER of a session, whichever backend serves it.
- * ----------------------------------------------------------------
+ *		SYSTEM_USER of a session, independent of the backend that serves it.
  */
 
 /* Postmaster only, called by _PG_init. */

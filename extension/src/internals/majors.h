@@ -125,8 +125,8 @@ extern bool baton_gss_delegates(void);
 extern bool baton_current_role_is_superuser(void);
 
 /*
- * A column's statistics target, in majors whose tuple descriptors have it: up
- * to 16.
+ * A column's statistics target, in majors that have it in tuple descriptors:
+ * up to 16.
  */
 extern int	baton_attribute_stattarget(const FormData_pg_attribute *attribute);
 extern void baton_attribute_set_stattarget(FormData_pg_attribute *attribute, int target);

@@ -24,7 +24,7 @@
  *
  * So the entry of the notification being delivered is exactly the next one
  * behind the previous notification's that has the same sender, channel, and
- * payload, and whose transaction committed.
+ * payload, and a committed transaction.
  *
  * Portions Copyright (c) 2026, the pg_baton developers
  *

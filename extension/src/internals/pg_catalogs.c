@@ -55,7 +55,7 @@
  * once, in a transaction.  If the two ever differ, the server's function is
  * used.
  *
- * In a cache whose key is an OID the hash is murmurhash32() of the OID, which
+ * In a cache with an OID as key the hash is murmurhash32() of the OID, which
  * is a bijection: so the hash determines the OID.
  */
 
@@ -140,7 +140,7 @@ baton_name_hash_alone(const char *name)
  * (PrepareToInvalidateCacheTuple, catcache.c), so one cache of each catalog
  * is enough. inval.c has 64 places for callbacks (MAX_SYSCACHE_CALLBACKS, 15
  * to 18), and is FATAL beyond; the server takes some 35 of them.  So catalogs
- * whose changes reset all plans anyway are left out (InitPlanCache:
+ * are left out if their changes reset all plans anyway (InitPlanCache:
  * namespaces, operators, foreign servers).
  *
  * Role memberships decide which schemas of search_path count
@@ -498,15 +498,15 @@ baton_shared_toast_fetch(const struct varlena *external, Oid toast, Oid index)
  * - SetTempNamespaceState(), by which a parallel worker takes over its
  *   leader's namespace, asserts that there is none yet.
  * - autovacuum reads MyProc->tempNamespaceId (checkTempNamespaceStatus): a
- *   namespace without an owning process is an orphan, whose tables it drops.
- *   The value is restored where the functions above clear it.
+ *   namespace without an owning process is an orphan, and its tables are
+ *   dropped.  The value is restored where the functions above clear it.
  * - AtEOXact_Namespace() would register the exit callback at each commit of a
  *   transaction that has set the namespace up, and ipc.c has room for 20 of
  *   all kinds; "we only want to register the callback once".  It does so if
  *   myTempNamespaceSubID, which is private, is the transaction's; so that
  *   mark is cleared just before.  AtEOSubXact_Namespace() clears it without
  *   further effect if told that the transaction is a committed subtransaction
- *   whose parent is InvalidSubTransactionId.  CommitTransaction() (xact.c)
+ *   with the parent InvalidSubTransactionId.  CommitTransaction() (xact.c)
  *   calls the transaction callbacks before AtEOXact_Namespace(), and by then
  *   its subtransactions have handed their mark up to TopSubTransactionId.
  *   The rest of that function ends overridden search paths, as

@@ -25,15 +25,14 @@
 extern void baton_name_hash_check(void);
 
 /*
- * The hash in a cache whose keys are a name and an OID (RELNAMENSP,
+ * The hash in a cache with a name and an OID as keys (RELNAMENSP,
  * TYPENAMENSP).
  */
 extern uint32 baton_name_hash(int cache, const char *name, Oid schema);
 
 /*
- * The hash in a cache whose key is an OID, and the OID of such a hash.
- * Returns false if the server hashes in another way, or if that is not known
- * yet.
+ * The hash in a cache with an OID as key, and the OID of such a hash.  Returns
+ * false if the server hashes in another way, or if that is not known yet.
  */
 extern uint32 baton_name_hash_of_oid(Oid object);
 extern bool baton_name_hash_oid(uint32 hash, Oid *object);

@@ -21,9 +21,9 @@
  * work is done here: it frees the plan of each expression of the function,
  * and the function's context.  The expressions are found by their plans: a
  * plan source is prepared with plpgsql_parser_setup() (the only
- * ParserSetupHook of that library) and the PLpgSQL_expr, whose `func` is the
- * function (exec_prepare_plan, pl_exec.c).  All these plans are saved
- * (SPI_keepplan).
+ * ParserSetupHook of that library) and the PLpgSQL_expr, which refers to the
+ * function by `func` (exec_prepare_plan, pl_exec.c).  All these plans are
+ * saved (SPI_keepplan).
  */
 
 #if PG_VERSION_NUM < 180000

@@ -131,13 +131,13 @@ baton_guc_hook_int(const char *name, GucIntAssignHook assign, GucShowHook show,
  * A session's parameters were accepted when the client set them.  Putting
  * them back must therefore never fail, ask for a privilege, look at a catalog
  * or send a message to the client, whatever has happened since (on a direct
- * connection a session keeps a search_path whose schema was dropped, or a
- * role whose membership was revoked). set_config_option() cannot guarantee
- * that, and it can neither lower the source of a reset value nor restore an
- * exact state.  So this file does what guc.c does in its last step, and only
- * that: it calls the assign hook, and stores value, extra, source, context
- * and role in the record (guc_tables.h). baton_guc_make() makes the value and
- * its extra before.
+ * connection a session keeps a search_path after its schema was dropped, or a
+ * role after its membership was revoked). set_config_option() cannot
+ * guarantee that, and it can neither lower the source of a reset value nor
+ * restore an exact state.  So this file does what guc.c does in its last
+ * step, and only that: it calls the assign hook, and stores value, extra,
+ * source, context and role in the record (guc_tables.h). baton_guc_make()
+ * makes the value and its extra before.
  *
  * Invariants:
  * - Everything here runs outside transactions or at least outside any GUC

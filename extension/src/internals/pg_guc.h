@@ -19,7 +19,7 @@
  *		The memory in which guc.c keeps values.
  */
 
-/* The allocator whose memory guc.c frees. */
+/* The allocator that guc.c frees its memory with. */
 extern char *baton_guc_strdup(const char *string);
 extern void baton_guc_free(void *pointer);
 
@@ -155,7 +155,7 @@ extern void baton_guc_release(struct config_generic *record,
 extern BatonGucCell baton_guc_reset_cell(struct config_generic *record);
 
 /*
- * Sets the role by whose rights the client has set the values that are its
+ * Sets the role that gave the client the right to set the values that are its
  * own.
  */
 extern void baton_guc_set_client_role(struct config_generic *record, Oid role);

@@ -17,7 +17,7 @@
  * name (guc_variables), which get_guc_variables() returns and
  * GetNumConfigOptions() counts; find_option() finds a record by bsearch on
  * its name and in no other way; a placeholder is a malloc'd config_string
- * with the flag GUC_CUSTOM_PLACEHOLDER, whose name is malloc'd as well
+ * with the flag GUC_CUSTOM_PLACEHOLDER, with a malloc'd name
  * (add_placeholder_variable); neither SHOW ALL nor pg_settings shows a
  * placeholder (GUC_NO_SHOW_ALL). guc.c never removes a record.
  *
@@ -104,7 +104,8 @@ baton_guc_table_attach(void)
 }
 
 /*
- * The first place in guc_variables whose name does not sort before this name.
+ * The first place in guc_variables with a name that does not sort before this
+ * name.
  */
 static int
 place_of(const char *name)
@@ -267,7 +268,7 @@ rename_record(struct config_generic *record, const char *new_name)
 	version++;					/* even if the place is the same */
 }
 
-/* Does a library have real parameters whose names begin with this prefix? */
+/* Does a library have real parameters with this prefix? */
 static bool
 is_library_prefix(const char *name, Size length)
 {

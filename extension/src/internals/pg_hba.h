@@ -89,8 +89,8 @@ extern bool baton_rules_same_line(const HbaLine *one, const HbaLine *other);
 
 /*
  * From now on this process alone uses a pg_hba.conf that admits all clients.
- * Called by a backend whose peer has proved to be the dispatcher, before it
- * authenticates.
+ * Called by a backend after its peer has proved to be the dispatcher, before
+ * it authenticates.
  */
 extern void baton_trusted_hba_load(void);
 

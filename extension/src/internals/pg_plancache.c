@@ -260,7 +260,7 @@ has_user_functions(const CachedPlan *plan)
 	return false;
 }
 
-/* As PlanCacheRoleCallback(), in releases whose plancache.c has it. */
+/* As PlanCacheRoleCallback(), in releases in which plancache.c has it. */
 void
 baton_plan_roles_change(bool memberships)
 {

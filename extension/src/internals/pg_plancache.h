@@ -26,7 +26,7 @@
 /* NULL if the list of saved plans is as expected, else why it is not. */
 extern const char *baton_plan_attach(void);
 
-/* The plan that was saved last; after attach there is always one. */
+/* The plan that was saved last; after attach there is always a plan. */
 extern CachedPlanSource *baton_newest_plan(void);
 
 /*
@@ -51,7 +51,7 @@ extern void baton_plan_become(CachedPlanSource *plan, CachedPlanSource *made);
  */
 extern CachedPlanSource *baton_plan_view(const CachedPlanSource *plan);
 
-/* Moves a plan's trees to another plan, whose own are freed. */
+/* Moves a plan's trees to another plan, and frees that plan's own. */
 extern void baton_plan_give_trees(CachedPlanSource *from, CachedPlanSource *to);
 
 /*
@@ -82,8 +82,8 @@ extern void baton_plan_roles_change(bool memberships);
 extern Size baton_plan_bytes(const CachedPlanSource *plan, int references);
 
 /*
- * Frees the SPI plans that were prepared with this parser setup, and for whose
- * argument `find` returns a place.
+ * Frees the SPI plans that were prepared with this parser setup, if `find`
+ * returns a place for their argument.
  */
 extern void baton_plan_free_spi(bool (*is_parser) (ParserSetupHook setup),
 								SPIPlanPtr *(*find) (void *argument, const void *context),
@@ -127,8 +127,8 @@ extern void baton_table_refresh(int names);
  */
 
 /*
- * Is it certain that nothing keeps the query, whose analysis ends, beyond its
- * execution?  False in doubt.
+ * Is it certain that nothing keeps the query beyond its execution?  Called
+ * when its analysis ends.  False in doubt.
  */
 extern bool baton_analysed_for_once(const ParseState *pstate);
 

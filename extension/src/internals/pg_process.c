@@ -273,8 +273,8 @@ baton_entry_by_id(int id)
  *
  * What PostgreSQL guarantees: ProcessProcSignalBarrier() compares the
  * process's generation with the server's, whatever the caller, and does
- * nothing if they are the same.  A process whose generation is behind, with
- * no flag set, has only missed changes of what it has not looked at yet: the
+ * nothing if they are the same.  A process with an older generation, and no
+ * flag set, has only missed changes of what it has not looked at yet: the
  * function notes the generation and wakes the waiting processes.
  * baton_barrier_attach() checks that the call suffices: with nothing missed
  * it ends, and nothing is pending after it.

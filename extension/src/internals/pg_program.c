@@ -104,9 +104,9 @@ baton_is_program_code(const void *address)
  *		Finding hash tables that are private to other files of the server.
  *
  * hash_create() (dynahash.c) makes a memory context named "dynahash" for a
- * table, whose identifier is the table's name, and this name lies directly
- * behind the HTAB.  Hence identifier minus sizeof(HTAB) is the table; the
- * size is the same distance in a table made here.
+ * table.  The identifier of the context is the table's name, and this name
+ * lies directly behind the HTAB.  Hence identifier minus sizeof(HTAB) is the
+ * table; the size is the same distance in a table made here.
  *
  * A struct HTAB contains only values and pointers (dynahash.c, 15 to 18):
  * everything else lies in the memory context that its hcxt names, and nothing

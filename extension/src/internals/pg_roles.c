@@ -40,12 +40,12 @@
  * apart by role (statement_environment.c, function_table.c).
  *
  * Decision: they are dropped when the authenticated user changes.  Of
- * relations, those whose entries hold any such expression are dropped; a walk
- * through the relation cache finds them.  The work is bounded by what the
- * process has used.  The catalogs are not read: any role that may create a
- * table can make the expressions in them arbitrarily many and long.  All this
- * is done only if a user's function has been looked up or executed since the
- * last walk: no function is inlined, or executed for its constant result,
+ * relations, those with such an expression in their entries are dropped; a
+ * walk through the relation cache finds them.  The work is bounded by what
+ * the process has used.  The catalogs are not read: any role that may create
+ * a table can make the expressions in them arbitrarily many and long.  All
+ * this is done only if a user's function has been looked up or executed since
+ * the last walk: no function is inlined, or executed for its constant result,
  * without that (pg_baton.c).  The inlined bodies of the server's own
  * functions are no secret, and each role may write them itself.
  *
@@ -168,9 +168,9 @@ baton_role_caches_forget(void)
  * for life.
  *
  * Decision: these two functions are called, as in a parallel worker, and not
- * InitializeSessionUserId(), whose login checks (rolcanlogin, rolconnlimit)
- * are FATAL.  The session has logged in: on the server's own port it would
- * not be checked again, whatever has become of its role, and
+ * InitializeSessionUserId(), since its login checks (rolcanlogin,
+ * rolconnlimit) are FATAL.  The session has logged in: on the server's own
+ * port it would not be checked again, whatever has become of its role, and
  * session_authorization and is_superuser stay what they were at its login.
  *
  * Builds with assertions need AuthenticatedUserId to be invalid before.  The

@@ -15,8 +15,8 @@
 
 /*
  * Mirror of SeqTableData, which is private to sequence.c; the same from 15 to
- * 18 (16 renamed filenode, keeping its width).  baton_sequence_state_attach
- * checks it as far as it can be checked without a sequence.
+ * 18 (16 renamed filenode, keeping its width). baton_sequence_state_attach
+ * checks it as far as is possible without a sequence.
  */
 typedef struct BatonSequenceState
 {

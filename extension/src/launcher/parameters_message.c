@@ -36,7 +36,7 @@
  *		The same port for the server and the pool.
  *
  * Both can use the same number if they listen at different addresses and
- * there are no Unix sockets, whose names contain nothing but the port.
+ * there are no Unix sockets (their names contain nothing but the port).
  * Otherwise the dispatcher cannot listen, and dispatcher and launcher report
  * which lines to change.
  */

@@ -274,8 +274,8 @@ BATON_PAYLOAD(login_answer, BatonLoginAnswer, BATON_LOGIN_ANSWER_FIELDS);
 /*
  * The dispatcher's control socket, in the data directory, which is the working
  * directory. pg_rewind reads all files there, and fails at a socket, except in
- * directories whose contents it skips, such as PG_STAT_TMP_DIR
- * (excludeDirContents in filemap.c and basebackup.c; 15 to 18).
+ * directories that it skips, such as PG_STAT_TMP_DIR (excludeDirContents in
+ * filemap.c and basebackup.c; 15 to 18).
  */
 #define BATON_CONTROL_SOCKET "pg_stat_tmp/pg_baton.ctl"
 
@@ -288,7 +288,7 @@ typedef enum BatonReceived
 	BATON_RECEIVED_CLOSED		/* the other end is gone */
 } BatonReceived;
 
-/* One frame as received; payload is valid until the next receive. */
+/* A received frame; payload is valid until the next receive. */
 typedef struct BatonIncoming
 {
 	BatonFrameHeader frame;
@@ -322,7 +322,7 @@ extern int	baton_channel_connect(void);
 extern bool baton_channel_send(int fd, uint16 type, uint64 session,
 							   const char *payload, Size length);
 
-/* Receives one frame; never blocks. */
+/* Receives a frame; never blocks. */
 extern BatonReceived baton_channel_receive(int fd, BatonIncoming *incoming);
 
 /*

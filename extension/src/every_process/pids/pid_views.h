@@ -71,8 +71,8 @@ typedef struct BatonIdleSession
 	TimestampTz query_start;	/* 0: none */
 	TimestampTz state_change;
 	char	   *buffer;
-	Oid			asked_role;		/* the role whose permission was looked up
-								 * last */
+	Oid			asked_role;		/* the last role that a permission was looked
+								 * up for */
 	bool		asked_answer;
 } BatonIdleSession;
 

@@ -277,7 +277,7 @@ baton_catalog_session_changes(void)
 /* ----------------------------------------------------------------
  *		A toasted value of a shared catalog, for a process without a database.
  *
- * toast_fetch_datum() (detoast.c) opens the TOAST table, whose relcache entry
+ * toast_fetch_datum() (detoast.c) opens the TOAST table.  Its relcache entry
  * is made from pg_class: FATAL in the launcher.  But the TOAST tables of
  * shared catalogs and their indexes are mapped relations as the catalogs are
  * (relmapper.c), and so their pages can be read.  This code descends the

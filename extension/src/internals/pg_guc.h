@@ -125,13 +125,13 @@ extern int	baton_guc_compare_names(const char *a, const char *b);
 extern bool baton_guc_is_aside(const struct config_generic *record);
 
 /*
- * Is the parameter fixed for the process's life (temp_buffers)?  Its value is
- * never exchanged: a session is served by backends whose value is the one it
+ * Is the parameter fixed for the process's life (temp_buffers)?  It is never
+ * exchanged: a session is served by backends that have the value which it
  * wants.
  */
 extern bool baton_guc_is_of_process(const struct config_generic *record);
 
-/* True for the two parameters whose value is a role. */
+/* True for the two parameters with a role as their value. */
 extern bool baton_guc_is_identity(const struct config_generic *record);
 extern BatonGucIdentity baton_guc_identity(const struct config_generic *record);
 

@@ -420,11 +420,11 @@ baton_guc_look_for_reports(void)
  *   (add_placeholder_variable), both from guc_malloc; MarkGUCPrefixReserved()
  *   removes a placeholder from the table by HASH_REMOVE, and from the lists
  *   that contain it.
- * - guc_nondef_list has the records whose source is not PGC_S_DEFAULT
+ * - guc_nondef_list has the records with a source other than PGC_S_DEFAULT
  *   (set_guc_source).  RESET ALL does not reset a record that is missing
  *   there, and parallel workers do not get it.  The list is circular: its
  *   head, static in guc.c, is its only node that belongs to no record.
- * - guc_report_list has the records whose status says GUC_NEEDS_REPORT, and
+ * - guc_report_list has the records with the status GUC_NEEDS_REPORT, and
  *   ReportChangedGUCOptions() looks at nothing else.  Its head is static in
  *   guc.c; it is found at attach, as the only word of the program's data that
  *   points to the link of each parameter that was just set.

@@ -2,8 +2,8 @@
  *
  * pg_hba.h
  *		PostgreSQL's client authentication (hba.c, auth.c): reading, matching
- *		and replacing its rules, and calling hooks whose refusal does not
- *		count.
+ *		and replacing its rules, and calling hooks without heeding their
+ *		refusal.
  *
  * Portions Copyright (c) 2026, the pg_baton developers
  *

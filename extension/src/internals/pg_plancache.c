@@ -367,19 +367,19 @@ baton_plan_set_generic_cost(CachedPlanSource *plan, double cost)
  *		The table of prepared statements, replaced by one that calls back at
  *		each look-up.
  *
- * prepare.c keeps its statements in one hash table, whose handle is a static
- * variable that is set once and never changed.  So the handle's address can
- * be found, and the struct HTAB that it points to can be overwritten: an HTAB
- * contains only values and pointers (dynahash.c, struct HTAB), everything
- * else lies in the memory context that its hcxt names.  It is overwritten
- * with a table of pg_baton, which has pg_baton's hash function. hash_search()
- * (dynahash.c) calls that function with the name before it uses any other
- * part of the table, so a statement can be entered just then.  Every look-up,
- * entry and removal of a statement goes that way (FetchPreparedStatement,
- * StorePreparedStatement and DropPreparedStatement, prepare.c).  Only
- * pg_prepared_statement() and DropAllPreparedStatements() walk the table, and
- * both are known beforehand.  The table itself never calls the function
- * again: elements keep their hash value (expand_table).
+ * prepare.c keeps its statements in one hash table.  The table's handle is a
+ * static variable that is set once and never changed.  So the handle's
+ * address can be found, and the struct HTAB that it points to can be
+ * overwritten: an HTAB contains only values and pointers (dynahash.c, struct
+ * HTAB), everything else lies in the memory context that its hcxt names.  It
+ * is overwritten with a table of pg_baton, which has pg_baton's hash
+ * function. hash_search() (dynahash.c) calls that function with the name
+ * before it uses any other part of the table, so a statement can be entered
+ * just then.  Every look-up, entry and removal of a statement goes that way
+ * (FetchPreparedStatement, StorePreparedStatement and DropPreparedStatement,
+ * prepare.c).  Only pg_prepared_statement() and DropAllPreparedStatements()
+ * walk the table, and both are known beforehand.  The table itself never
+ * calls the function again: elements keep their hash value (expand_table).
  *
  * Relied on, in 15 to 18, and checked by baton_table_attach() before use:
  * - the handle, and sizeof(HTAB), are found as described in pg_program.c.

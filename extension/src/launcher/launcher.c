@@ -879,7 +879,7 @@ baton_dispatcher_end(BatonDispatcher *dispatcher)
 /*
  * Both PEM markers contain this word: "BEGIN ENCRYPTED PRIVATE KEY" (PKCS #8),
  * and "Proc-Type: 4,ENCRYPTED" (RFC 1421).  Base64 contains it only by chance;
- * then a command is run whose answer is not needed.
+ * then the command is run although its answer is not needed.
  */
 static bool
 is_encrypted(const char *file)

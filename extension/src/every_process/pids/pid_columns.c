@@ -28,10 +28,10 @@
 #include "session_pid.h"
 
 /* ----------------------------------------------------------------
- *		Functions whose result has a column of process IDs: progress of
+ *		Functions with a column of process IDs in their result: progress of
  *		commands, replication slots, asynchronous I/O (18).
  *
- * Both kinds fill a tuplestore (pgstatfuncs.c, slotfuncs.c, 15 to 18), whose
+ * All of them fill a tuplestore (pgstatfuncs.c, slotfuncs.c, 15 to 18).  Its
  * rows are read and changed afterwards; columns are found by name.
  *
  * A backend that reports progress is in a transaction.  A backend that uses a

@@ -1,8 +1,8 @@
 /*-------------------------------------------------------------------------
  *
  * session_tls.c
- *		What sslinfo and the server's log say about a session whose TLS the
- *		dispatcher speaks.
+ *		What sslinfo and the server's log say about a session that uses the
+ *		dispatcher's TLS.
  *
  * Portions Copyright (c) 2026, the pg_baton developers
  *
@@ -23,7 +23,7 @@
 #include "session_tls.h"
 
 /* ----------------------------------------------------------------
- *		Extension sslinfo, in a session whose TLS the dispatcher speaks.
+ *		Extension sslinfo, in a session that uses the dispatcher's TLS.
  *
  * Its functions read MyProcPort->ssl (sslinfo.c), which neither a pooled
  * backend nor a native backend with a relayed client has: they would report
@@ -190,7 +190,7 @@ baton_tls_function_call(FmgrInfo *function, const BatonTlsFunction *which)
 }
 
 /* ----------------------------------------------------------------
- *		"connection authorized" of a client whose TLS the dispatcher speaks.
+ *		"connection authorized" of a client that uses the dispatcher's TLS.
  *
  * What PostgreSQL guarantees: PerformAuthentication() (postinit.c, 15 to 18)
  * writes one LOG message, with that line: the user and database, then " SSL

@@ -1,8 +1,8 @@
 /*-------------------------------------------------------------------------
  *
  * session_tls.h
- *		What sslinfo and the server's log say about a session whose TLS the
- *		dispatcher speaks.
+ *		What sslinfo and the server's log say about a session that uses the
+ *		dispatcher's TLS.
  *
  * Portions Copyright (c) 2026, the pg_baton developers
  *
@@ -14,8 +14,7 @@
 #include "fmgr.h"
 
 /* ----------------------------------------------------------------
- *		Extension sslinfo, in a session whose TLS the dispatcher speaks.
- * ----------------------------------------------------------------
+ *		Extension sslinfo, in a session that uses the dispatcher's TLS.
  */
 
 typedef struct BatonTlsFunction BatonTlsFunction;
@@ -32,8 +31,7 @@ extern const BatonTlsFunction *baton_tls_function_find(const char *library, cons
 extern void baton_tls_function_call(FmgrInfo *function, const BatonTlsFunction *which);
 
 /* ----------------------------------------------------------------
- *		"connection authorized" of a client whose TLS the dispatcher speaks.
- * ----------------------------------------------------------------
+ *		"connection authorized" of a client that uses the dispatcher's TLS.
  */
 
 /*

@@ -276,8 +276,8 @@ static const PoolSetting settings[] =
 #define LONGEST_ROW (64 * 1024)
 
 /*
- * The values that such a row sets; ignoring its other settings gives the role
- * no advantage.
+ * The values assumed for such a row.  Its other settings are ignored: their
+ * loss restricts no role.
  */
 static const struct
 {

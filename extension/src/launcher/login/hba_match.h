@@ -30,8 +30,8 @@ extern void baton_hba_init(void);
 extern void baton_hba_load(void);
 
 /*
- * Can the rules be matched for that client?  Its role is readable, if it
- * exists.  If not, only a backend can decide.  Called after
+ * Can the rules be matched for that client?  If not, only a backend can
+ * decide.  The client's role, if it exists, must be readable.  Called after
  * baton_roles_hold(), and valid as long as its locks are held.
  */
 extern bool baton_hba_can_answer(const BatonClient *client);

@@ -1,10 +1,8 @@
 /*-------------------------------------------------------------------------
- *
- * pooled_state.c
- *		What a pooled backend remembers, by how long it counts.
+ *	pooled_state.c
+ *		The state of a pooled backend, grouped by lifetime.
  *
  * Portions Copyright (c) 2026, the pg_baton developers
- *
  *-------------------------------------------------------------------------
  */
 #include "postgres.h"
@@ -13,10 +11,6 @@
 
 #include "pooled_state.h"
 
-/* ----------------------------------------------------------------
- *		What a pooled backend remembers, by how long it counts.
- * ----------------------------------------------------------------
- */
 
 BatonServedSession BatonServed;
 
@@ -64,10 +58,7 @@ baton_may_have_temporary_objects(void)
 	return ties->has_temporary_objects || ties->temporary_used;
 }
 
-/* ----------------------------------------------------------------
- *		A transaction of ours in a pooled backend.
- * ----------------------------------------------------------------
- */
+/* 		The backend's own transactions. */
 
 void
 baton_own_transaction_start(void)

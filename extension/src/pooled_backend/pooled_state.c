@@ -58,7 +58,10 @@ baton_may_have_temporary_objects(void)
 	return ties->has_temporary_objects || ties->temporary_used;
 }
 
-/* 		The backend's own transactions. */
+/* ----------------------------------------------------------------
+ *		The backend's own transactions.
+ * ----------------------------------------------------------------
+ */
 
 void
 baton_own_transaction_start(void)

@@ -18,7 +18,7 @@
 #include "dispatcher_link.h"
 #include "pg_process.h"
 
-/*
+/* ----------------------------------------------------------------
  *		The state of a pooled backend, grouped by lifetime.
  *
  * - BatonServed: state of the session in place. All of it goes at each
@@ -37,6 +37,7 @@
  * or buffers that are filled before each read, or are cleared at the end of
  * the transaction or statement. ../STATICS lists each with its reason;
  * tools/check-statics, a part of make lint, compares.
+ * ----------------------------------------------------------------
  */
 
 struct CachedPlanSource;
@@ -430,7 +431,10 @@ baton_session_is_counted(void)
  */
 extern bool baton_may_have_temporary_objects(void);
 
-/* 		The backend's own transactions. */
+/* ----------------------------------------------------------------
+ *		The backend's own transactions.
+ * ----------------------------------------------------------------
+ */
 
 /*
  * Starts a transaction with ordinary snapshots, whatever default_transaction_*

@@ -48,7 +48,7 @@
 #include "session_start.h"
 #include "taint.h"
 
-/*
+/* ----------------------------------------------------------------
  *		A backend that the dispatcher opens for a pool's sessions.
  *
  * Problem: a pool's sessions have logged in, and on the server's own port they
@@ -79,6 +79,7 @@
  * Security: the option requires the slot's attach_token, which the dispatcher
  * has just written to CONTROL. Only the server's system user can read CONTROL,
  * and that user has a superuser's power anyway.
+ * ----------------------------------------------------------------
  */
 
 #define NEGOTIATE_PROTOCOL_VERSION 'v'
@@ -233,7 +234,7 @@ opening_authenticated(void)
 		strlcpy(user_name, name, NAMEDATALEN);
 }
 
-/*
+/* ----------------------------------------------------------------
  *		How an ordinary backend becomes a pooled one.
  *
  * The dispatcher connects as any client would, with the startup option
@@ -242,6 +243,7 @@ opening_authenticated(void)
  * and puts the boundary in place (boundary.c); the first ReadyForQuery then
  * calls baton_attach. The token is checked before, and by the dispatcher: a
  * client that sends such an option itself is refused.
+ * ----------------------------------------------------------------
  */
 
 static void attach(void);

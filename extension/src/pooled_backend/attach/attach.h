@@ -12,7 +12,10 @@
 
 #include "libpq/libpq-be.h"
 
-/* 		A backend that the dispatcher opens for a pool's sessions. */
+/* ----------------------------------------------------------------
+ *		A backend that the dispatcher opens for a pool's sessions.
+ * ----------------------------------------------------------------
+ */
 
 /* Called from _PG_init, in the postmaster. */
 extern void baton_opening_init(void);

@@ -43,7 +43,7 @@
 #include "pg_process.h"
 #include "pid_views.h"
 
-/*
+/* ----------------------------------------------------------------
  *		The one message that a backend has asked a client for.
  *
  * pqcomm.c reads all that is available, up to 8 kB. A client may send its
@@ -59,6 +59,7 @@
  * pq_getbyte() and pq_getmessage(), which take what pq_peekbyte() has put into
  * the buffer. secure_raw_read() (be-secure.c) looks at port->sock for each
  * read, and FeBeWaitSet is not used if there is data or EOF.
+ * ----------------------------------------------------------------
  */
 
 #define HEADER (1 + sizeof(uint32)) /* type, length */
@@ -179,7 +180,7 @@ ticket_message_end(void)
 	client = PGINVALID_SOCKET;
 }
 
-/*
+/* ----------------------------------------------------------------
  *		A client's request for GSSAPI encryption, answered by the backend that
  *		becomes the client's own.
  *
@@ -208,6 +209,7 @@ ticket_message_end(void)
  * The time limits are those of any startup packet: authentication_timeout is
  * running (BackendInitialize()), and the dispatcher closes the client's
  * connection by its own login limits.
+ * ----------------------------------------------------------------
  */
 
 /* A client's first packet, without its length, followed by a zero byte. */
@@ -418,7 +420,7 @@ gss_startup(int dispatcher)
 	MemoryContextSwitchTo(outer_context);
 }
 
-/*
+/* ----------------------------------------------------------------
  *		A starting backend takes the client's own socket, before it
  *		authenticates.
  *
@@ -465,6 +467,7 @@ gss_startup(int dispatcher)
  * before the server asks for it. Nothing is read or written then up to the
  * server's next message, and ssl_in_use is true until that message. pg_port.c
  * has the certificate to bind to.
+ * ----------------------------------------------------------------
  */
 
 /* The option's name ends with the ticket, in 16 digits. */

@@ -39,7 +39,7 @@
 #include "pg_port.h"
 #include "pooled_state.h"
 
-/*
+/* ----------------------------------------------------------------
  *		How many bytes the client of this session has sent so far.
  *
  * The kernel counts them for each TCP connection (tcpi_bytes_received, since
@@ -51,6 +51,7 @@
  * bytes on the line.
  *
  * Called by a signal handler: system calls only, and errno is kept.
+ * ----------------------------------------------------------------
  */
 
 /*
@@ -203,7 +204,7 @@ client_bytes(void)
 	return count;
 }
 
-/*
+/* ----------------------------------------------------------------
  *		A limit on how long a client takes to send the rest of a message.
  *
  * If a message is too large to wait until it is whole, a backend begins to
@@ -217,6 +218,7 @@ client_bytes(void)
  * session ends as that timeout would end it, with the same error, raised by
  * the same ProcessInterrupts. The session's own idle_session_timeout stays
  * with the dispatcher.
+ * ----------------------------------------------------------------
  */
 
 #define BYTES_A_PERIOD (64 * 1024)
@@ -306,7 +308,7 @@ baton_message_timeout_end(void)
 	disable_timeout(timeout, false);
 }
 
-/*
+/* ----------------------------------------------------------------
  *		What the client in place has sent, before PostgresMain reads it.
  *
  * PostgresMain ends the process when its client disconnects; here only the
@@ -322,6 +324,7 @@ baton_message_timeout_end(void)
  * PostgresMain reads such messages when they come, ignores them, and waits for
  * the next without a ReadyForQuery in between: the session would be idle, and
  * its backend lost to all others. So these messages are consumed here.
+ * ----------------------------------------------------------------
  */
 
 /* For longer batches the backend waits as stock does. */

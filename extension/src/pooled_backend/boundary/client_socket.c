@@ -31,7 +31,7 @@
 #include "pooled_state.h"
 #include "self_check.h"
 
-/*
+/* ----------------------------------------------------------------
  *		Exchanging the client's socket under a running backend.
  *
  * The client's socket always has the same descriptor number, reserved for the
@@ -53,6 +53,7 @@
  * The epoll instance of a wait set is found once, at attach (pg_process.c). If
  * that fails, both wait sets are rebuilt for each socket, which needs only
  * what latch.c exports and takes four times as long.
+ * ----------------------------------------------------------------
  */
 
 static BatonSelfSockets *const sockets = &BatonSelf.sockets;
@@ -267,7 +268,7 @@ baton_socket_expects_sleep(void)
 	return sockets->idle_watcher.watching;
 }
 
-/*
+/* ----------------------------------------------------------------
  *		The settings of a client's socket that parameters ask for:
  *		tcp_keepalives_idle and its like, tcp_user_timeout.
  *
@@ -289,6 +290,7 @@ baton_socket_expects_sleep(void)
  * configuration. So while such a session is in place, these parameters only
  * show their values: their hooks (guc.c, guc_tables.c since 16) are ours, and
  * call the server's for every other session.
+ * ----------------------------------------------------------------
  */
 
 static int

@@ -35,7 +35,7 @@
 #include "statement_tracking.h"
 #include "unnamed_statement.h"
 
-/*
+/* ----------------------------------------------------------------
  *		The session context in a backend that keeps one session for life.
  *
  * Problem: a check has failed (self_check.c), and the code that installs and
@@ -50,6 +50,7 @@
  * from its own start.
  *
  * This section uses only what the server exports.
+ * ----------------------------------------------------------------
  */
 
 static bool taken = false;		/* a session's options have been applied */
@@ -167,7 +168,7 @@ unpooled_install(const BatonSessionRecord *record)
 	MemoryContextSwitchTo(caller);
 }
 
-/*
+/* ----------------------------------------------------------------
  *		The session context: the order in which its parts come and go.
  *
  * Each part remembers what it has put in place and compares with it. This file
@@ -186,6 +187,7 @@ unpooled_install(const BatonSessionRecord *record)
  * error within install or greet leaves its version 0, and each part with a
  * true account of what it has put in place, so that the next install can
  * remove it.
+ * ----------------------------------------------------------------
  */
 
 static MemoryContext context_context = NULL;

@@ -15,7 +15,7 @@
 
 #include "baton_shared.h"
 
-/*
+/* ----------------------------------------------------------------
  *		The session context: the state of a session, which one backend captures
  *		and another installs.
  *
@@ -25,6 +25,7 @@
  * "Base" is the backend's own state after its start, before any session: its
  * parameters as postgresql.conf, ALTER DATABASE and ALTER ROLE set them. A
  * session's context is described relative to the base.
+ * ----------------------------------------------------------------
  */
 
 /*

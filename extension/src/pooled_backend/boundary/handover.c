@@ -50,7 +50,7 @@
 #include "statement_tracking.h"
 #include "views.h"
 
-/*
+/* ----------------------------------------------------------------
  *		The words by which this backend and the dispatcher agree which session
  *		the backend serves: the slot's state, the counter of the pool's ready
  *		queue, and the request for this backend's place.
@@ -62,6 +62,7 @@
  * baton_shared.h lists the transitions of the state. Both sides change it by
  * compare-and-swap, so that a backend is claimed once: by the dispatcher,
  * which then sends ASSIGN, or by itself.
+ * ----------------------------------------------------------------
  */
 
 void
@@ -148,7 +149,7 @@ baton_retire_asked(void)
 										  &asked, BATON_TICKET_TAKEN | BatonSelf.slot_index);
 }
 
-/*
+/* ----------------------------------------------------------------
  *		Lines of the scheduling log (pg_baton.log_scheduling): which session got
  *		this backend and why, and why it keeps it.
  *
@@ -162,6 +163,7 @@ baton_retire_asked(void)
  * statement, because the last statement that ran here was another session's.
  * Interrupts are held off: errfinish() looks for them after each line (elog.c,
  * 15 to 18), and a log line shall not cancel a session.
+ * ----------------------------------------------------------------
  */
 
 /* As shown in pg_baton_sessions.dedicated_cause. */
@@ -223,7 +225,7 @@ scheduling_log_cause(uint64 session, uint32 cause, uint32 cause_before)
 	write_line(session, cause != BATON_CAUSE_NONE ? "dedicated" : "shared", fields);
 }
 
-/*
+/* ----------------------------------------------------------------
  *		A bound on the memory that a backend keeps beyond one session.
  *
  * Prepared statements (statement_cache.c), compiled PL/pgSQL functions
@@ -243,6 +245,7 @@ scheduling_log_cause(uint64 session, uint32 cause, uint32 cause_before)
  * What the session in place uses does not count, because a direct connection
  * would use as much: the statements that the session has looked up, and the
  * functions that were called since the last look.
+ * ----------------------------------------------------------------
  */
 
 #define LOOK_INTERVAL_MS 1000
@@ -403,7 +406,7 @@ baton_cache_memory_look(void)
 	self->looked_uses = self->uses;
 }
 
-/*
+/* ----------------------------------------------------------------
  *		A session comes to this backend, and leaves it.
  *
  * The order in which the shared words are written makes ownership unambiguous:
@@ -422,6 +425,7 @@ baton_cache_memory_look(void)
  * are modelled with the dispatcher's side in
  * dispatcher/src/shell/link/handshake/model.rs. A change here requires the
  * same change there.
+ * ----------------------------------------------------------------
  */
 
 void

@@ -13,9 +13,10 @@
 #include "parameters.h"
 #include "pooled_state.h"
 
-/*
+/* ----------------------------------------------------------------
  *		The words by which this backend and the dispatcher agree which session
  *		the backend serves.
+ * ----------------------------------------------------------------
  */
 
 /* Sets the state unconditionally; a full barrier. */

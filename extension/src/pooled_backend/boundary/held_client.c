@@ -28,7 +28,7 @@
 #include "taint.h"
 #include "unnamed_statement.h"
 
-/*
+/* ----------------------------------------------------------------
  *		A limit on how long a transaction may hold a shared backend.
  *
  * The limit applies whether or not another session waits at the moment, so
@@ -42,6 +42,7 @@
  * hook. So the handler makes it end the connection, as SIGTERM does. An error
  * context callback, which errfinish (elog.c) calls before the error is written
  * or sent, replaces the error's text.
+ * ----------------------------------------------------------------
  */
 
 /* ERRCODE_TRANSACTION_TIMEOUT, new in 17 */
@@ -148,9 +149,10 @@ baton_hold_limit_transaction(XactEvent event)
 		disable_timeout(timeout, false);
 }
 
-/*
+/* ----------------------------------------------------------------
  *		What the client of the session in place sends, and what that does to
  *		the session.
+ * ----------------------------------------------------------------
  */
 
 static BatonServedInput *const input = &BatonServed.input;

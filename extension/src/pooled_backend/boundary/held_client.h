@@ -45,7 +45,10 @@ extern void baton_hold_limit_end(void);
  */
 extern void baton_hold_limit_transaction(XactEvent event);
 
-/* 		What the client of the session in place sends. */
+/* ----------------------------------------------------------------
+ *		What the client of the session in place sends.
+ * ----------------------------------------------------------------
+ */
 
 /*
  * Looks at what the client of the held session has sent. `ready`: its socket

@@ -46,13 +46,14 @@
 #include "session_start.h"
 #include "taint_rules.h"
 
-/*
+/* ----------------------------------------------------------------
  *		The client that the backend shows: addresses in MyProcPort (log lines,
  *		inet_client_addr) and in pg_stat_activity, start times, SYSTEM_USER.
  *
  * MyProcPort's strings point to memory of this file; nothing in the server
  * frees them (remote_host and remote_port are set once, in BackendInitialize,
  * postmaster.c, backend_startup.c since 18).
+ * ----------------------------------------------------------------
  */
 
 static BatonPlacedIdentity *const placed = &BatonPlaced.identity;
@@ -188,7 +189,7 @@ baton_identity_clear(void)
 	pgstat_report_appname("");
 }
 
-/*
+/* ----------------------------------------------------------------
  *		A pooled backend becomes the role of the session that it takes.
  *
  * docs/design/roles.md says what belongs to a role, and why this is all.
@@ -209,6 +210,7 @@ baton_identity_clear(void)
  *
  * Whether the role still exists and may log in is not checked: its session has
  * logged in, and on the server's own port it would not be checked again.
+ * ----------------------------------------------------------------
  */
 
 StaticAssertDecl(NAMEDATALEN <= BATON_TENANT_NAME_SIZE, "a role's name has its room");
@@ -426,7 +428,7 @@ baton_role_is_wrong(void)
 	pg_unreachable();
 }
 
-/*
+/* ----------------------------------------------------------------
  *		The cancel requests that this backend obeys.
  *
  * A cancel must reach the session it names and no other. The dispatcher writes
@@ -466,6 +468,7 @@ baton_role_is_wrong(void)
  * session_signal() and the order of the words it reads are modelled with the
  * dispatcher's side in dispatcher/src/shell/link/handshake/model.rs. A change
  * here requires the same change there.
+ * ----------------------------------------------------------------
  */
 
 static void

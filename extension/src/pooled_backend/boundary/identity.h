@@ -15,9 +15,10 @@
 #include "majors.h"
 #include "pooled_state.h"
 
-/*
+/* ----------------------------------------------------------------
  *		The identity that the backend shows, and the cancel requests that it
  *		obeys.
+ * ----------------------------------------------------------------
  */
 
 /* Called once, at attach, when BatonSelf is filled. Takes over SIGUSR2. */

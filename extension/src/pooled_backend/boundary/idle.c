@@ -46,7 +46,7 @@
 #include "unnamed_statement.h"
 #include "views.h"
 
-/*
+/* ----------------------------------------------------------------
  *		Whether a pooled backend that is woken may interrupt a running process.
  *
  * If there are more backends than processors, the process that wakes a backend
@@ -78,6 +78,7 @@
  * The nice value is not touched.
  *
  * Threads of the dispatcher do the same (batch_scheduling.rs).
+ * ----------------------------------------------------------------
  */
 
 /*
@@ -336,12 +337,13 @@ baton_batch_scheduling_end(void)
 		set_policy(false);
 }
 
-/*
+/* ----------------------------------------------------------------
  *		A pooled backend whose dispatcher has died.
  *
  * The dispatcher's end of the control socket is closed. A backend without a
  * session exits; a backend with a session serves it as an ordinary backend
  * would, until the session ends. The next dispatcher knows nothing of either.
+ * ----------------------------------------------------------------
  */
 
 static void
@@ -389,9 +391,10 @@ dispatcher_is_there(void)
 	return false;
 }
 
-/*
+/* ----------------------------------------------------------------
  *		The dispatcher's messages to a pooled backend, mostly sessions, through
  *		the ready queue and the control socket.
+ * ----------------------------------------------------------------
  */
 
 /*
@@ -577,7 +580,7 @@ assignments_handle(uint32 cause)
 	}
 }
 
-/*
+/* ----------------------------------------------------------------
  *		A pooled backend between two transactions: it waits for the client of
  *		the session it holds, for the ready queue, and for the dispatcher, and
  *		changes sessions when another session waits.
@@ -594,6 +597,7 @@ assignments_handle(uint32 cause)
  * with a second backend at the queue, in
  * dispatcher/src/shell/link/handshake/model.rs. A change here requires the
  * same change there.
+ * ----------------------------------------------------------------
  */
 
 #define LACKS_MEMORY_LOOK_MS 1000

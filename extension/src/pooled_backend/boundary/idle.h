@@ -13,7 +13,10 @@
 
 #include "lib/stringinfo.h"
 
-/* 		Whether a pooled backend that is woken may interrupt a running process. */
+/* ----------------------------------------------------------------
+ *		Whether a pooled backend that is woken may interrupt a running process.
+ * ----------------------------------------------------------------
+ */
 
 /* The backend is no longer pooled. */
 extern void baton_batch_scheduling_end(void);

@@ -62,12 +62,15 @@
 /* The name that exec_parse_message() gives the context. */
 #define UNNAMED_CONTEXT_NAME "unnamed prepared statement"
 
-/* A text of so many bytes does not keep a backend for itself while others wait. */
+/*
+ * A statement with a text of this size does not dedicate a backend while other
+ * sessions wait.
+ */
 #define LARGE_TEXT (64 * 1024)
 
 static BatonPlacedUnnamed *const placed = &BatonPlaced.unnamed;
 
-/* Allocated in the plan's context, so it dies with the plan. */
+/* Allocated in the plan's context, so it is freed with the plan. */
 static void
 plan_has_gone(void *argument)
 {
@@ -78,7 +81,7 @@ plan_has_gone(void *argument)
 	}
 }
 
-/* The session's entry; if there is one its item follows the named statements'. */
+/* The session's entry; its item, if any, follows the named statements'. */
 static const BatonStored *
 find_entry(const BatonSessionRecord *record, BatonStored *stored)
 {
@@ -91,7 +94,7 @@ find_entry(const BatonSessionRecord *record, BatonStored *stored)
 	return NULL;
 }
 
-/* The description of the plan here. */
+/* Appends the description of the plan in place. */
 static void
 describe(StringInfo value)
 {
@@ -99,7 +102,7 @@ describe(StringInfo value)
 	baton_statement_describe(value, placed->plan, false);
 }
 
-/* Is the plan here what the session's context says? */
+/* Is the plan in place the one in the session's context? */
 static bool
 plan_is(uint64 session, const BatonStored *entry)
 {
@@ -119,7 +122,10 @@ plan_is(uint64 session, const BatonStored *entry)
 	return result;
 }
 
-/* Turns the plan here into the session's; false if that cannot be done. */
+/*
+ * Turns the plan in place into the session's; returns false if that is
+ * impossible.
+ */
 static bool
 fill(uint64 session)
 {
@@ -130,7 +136,7 @@ fill(uint64 session)
 
 	if (entry == NULL)
 		return false;
-	/* it is taken apart: of a copy */
+	/* it is parsed, so from a copy */
 	value = baton_entry_copy_value(entry);
 	made = baton_statement_refill(placed->plan, value, entry->value_length);
 	pfree(value);
@@ -147,7 +153,10 @@ fill(uint64 session)
 	return true;
 }
 
-/* The plan here, which is empty, stands for the session's until that is asked for. */
+/*
+ * The empty plan in place stands for the session's until the session's is
+ * needed.
+ */
 static void
 stands_for(uint64 session, const BatonStored *entry)
 {
@@ -157,7 +166,7 @@ stands_for(uint64 session, const BatonStored *entry)
 	placed->is_put_off = true;
 }
 
-/* As of a Parse of an empty text. */
+/* The plan is that of a Parse of an empty text. */
 static void
 put_off(uint64 session, const BatonStored *entry)
 {
@@ -216,8 +225,8 @@ baton_unnamed_note_message(char type)
 	}
 
 	/*
-	 * Now, for nothing tells when the settings change next: a function's SET
-	 * clause takes effect without a sign.
+	 * Now, because no event tells when the settings change next: a function's
+	 * SET clause takes effect unnoticed.
 	 */
 	baton_settings_note(plan);
 }
@@ -228,7 +237,10 @@ baton_unnamed_injected(void)
 	if (!placed->fill_next && !placed->is_empty)
 		return;
 
-	/* an empty Parse, and turning its plan, fail for nothing else */
+	/*
+	 * an empty Parse, and turning its plan into another, cannot fail for any
+	 * other reason
+	 */
 	ereport(FATAL,
 			(errcode(ERRCODE_OUT_OF_MEMORY),
 			 errmsg("out of memory"),
@@ -236,8 +248,9 @@ baton_unnamed_injected(void)
 }
 
 /*
- * Whether the session has one.  The dispatcher may set its own flag at the same
- * time, hence with an atomic instruction; most often there is nothing to do.
+ * Records whether the session has an unnamed statement. The dispatcher may set
+ * its own flag at the same time, hence the atomic instruction; usually nothing
+ * changes.
  */
 static void
 note_alive(uint64 session, bool alive)
@@ -317,7 +330,7 @@ baton_unnamed_give_up(uint64 session)
 	return true;
 }
 
-/* A message whose body is a string of bytes, then Sync. */
+/* Appends a message whose body is `body`. */
 static void
 append_message(StringInfo messages, char type, const char *body, uint32 length)
 {
@@ -329,15 +342,15 @@ append_message(StringInfo messages, char type, const char *body, uint32 length)
 }
 
 /*
- * Will pq_getmsgstring() (pqformat.c) accept this string?  False if that is not
- * seen without converting it.
+ * Will pq_getmsgstring() (pqformat.c) accept this string? Returns false if
+ * that cannot be known without converting it.
  */
 static bool
 string_is_accepted(const char *string, Size length)
 {
 	int			encoding = pg_get_client_encoding();
 
-	/* as pg_any_to_server() (mbutils.c) does where it does not convert */
+	/* as pg_any_to_server() (mbutils.c) does if it does not convert */
 	if (encoding == GetDatabaseEncoding() || encoding == PG_SQL_ASCII)
 		return pg_verify_mbstr(GetDatabaseEncoding(), string, (int) length, true);
 	for (Size i = 0; i < length; i++)
@@ -348,8 +361,8 @@ string_is_accepted(const char *string, Size length)
 
 /*
  * Do these bytes begin with a Query or an unnamed Parse that PostgresMain will
- * not refuse, so that the unnamed statement goes, even if what replaces it
- * fails?  False if they do not hold the whole message.
+ * not refuse, so that the unnamed statement is dropped, even if its
+ * replacement fails? False if they do not hold the whole message.
  */
 static bool
 drops_statement(const char *bytes, Size length)
@@ -369,7 +382,7 @@ drops_statement(const char *bytes, Size length)
 	if (bytes[0] == 'P')
 	{
 		if (at == end || *at != '\0')
-			return false;		/* it has a name */
+			return false;		/* the statement has a name */
 		at++;
 	}
 	length = strnlen(at, end - at);
@@ -389,8 +402,8 @@ drops_statement(const char *bytes, Size length)
 }
 
 /*
- * Do these bytes hold all messages up to a Sync, and does none of them mean the
- * unnamed statement, or end it?  A function of its arguments.
+ * Do these bytes hold all messages up to a Sync, none of which uses or drops
+ * the unnamed statement? A pure function.
  */
 static bool
 leaves_statement_alone(const char *bytes, Size length)
@@ -491,7 +504,7 @@ baton_unnamed_messages(uint64 session, const char *first_bytes, Size length,
 	}
 	if (placed->plan != NULL)
 	{
-		/* another session's */
+		/* belongs to another session */
 		append_message(messages, 'C', "S\0", 2);
 		append_message(messages, 'S', "", 0);
 		return true;

@@ -1,11 +1,13 @@
 /*-------------------------------------------------------------------------
- *	baton_arena_memory.h
+ *
+ * baton_arena_memory.h
  *		ARENA, the memory that only the dispatcher writes: session records, and
  *		the contexts of sessions at rest.
  *
  * Part of baton_shared.h, which has the rules for all of it.
  *
  * Portions Copyright (c) 2026, the pg_baton developers
+ *
  *-------------------------------------------------------------------------
  */
 #ifndef BATON_ARENA_MEMORY_H

@@ -1,10 +1,12 @@
 /*-------------------------------------------------------------------------
- *	baton_control_memory.h
+ *
+ * baton_control_memory.h
  *		CONTROL, the memory that all processes write: words in slots.
  *
  * Part of baton_shared.h, which has the rules for all of it.
  *
  * Portions Copyright (c) 2026, the pg_baton developers
+ *
  *-------------------------------------------------------------------------
  */
 #ifndef BATON_CONTROL_MEMORY_H
@@ -257,8 +259,8 @@ typedef struct BatonTenantSlot
 								 * backend whose news take more keeps the
 								 * session (BATON_CAUSE_POOL_MEMORY);
 								 * dispatcher */
-	uint32_t	superuser;		/* 0/1: the role's status when the sessions
-								 * logged in; dispatcher */
+	uint32_t	superuser;		/* 0/1: was the role a superuser when its
+								 * sessions logged in; dispatcher */
 	uint32_t	reserved1[11];
 	uint64_t	completed;		/* atomic; transactions completed; backends.
 								 * In a cache line of its own */

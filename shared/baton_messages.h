@@ -1,10 +1,12 @@
 /*-------------------------------------------------------------------------
- *	baton_messages.h
+ *
+ * baton_messages.h
  *		The messages between dispatcher, backends and launcher.
  *
  * Part of baton_shared.h, which has the rules for all of it.
  *
  * Portions Copyright (c) 2026, the pg_baton developers
+ *
  *-------------------------------------------------------------------------
  */
 #ifndef BATON_MESSAGES_H
@@ -168,13 +170,11 @@ typedef struct BatonFrameHeader
 									 * POOL_SETTINGS */
 
 /* ---------------------------------------------------------------------
- * ---------------------------------------------------------------------
  * Payloads of several fields, in their order. C generates a structure for
  * each, and functions that read and write it (dispatcher_link.h); build.rs
  * does the same in Rust. Types: u8, u16, u32, u64, i32, i64; bool: u8, 0 or 1;
  * address: u8[16], as in the memories; string: u32 length, then that many
  * bytes, none of them zero; bytes: the same with any bytes.
- * ---------------------------------------------------------------------
  * ---------------------------------------------------------------------
  */
 
@@ -270,7 +270,7 @@ typedef struct BatonFrameHeader
 	field(bool, refuse_proof)			/* in place of AuthenticationOk */ \
 	field(bool, peer_match)				/* for peer: os_user may log in as user */ \
 	field(i64, good_until)				/* 0: must not be kept */ \
-	field(bool, ask_backend)			/* a backend must greet: only a backend can read who has CONNECT */ \
+	field(bool, ask_backend)			/* a backend must greet: only a backend can check CONNECT */ \
 	field(bool, fires_triggers)			/* a backend must greet, for login triggers */ \
 	field(u8, native)					/* BATON_NATIVE_* */ \
 	field(i32, max_sessions)			/* pg_baton.pool_max_sessions; -1: none */ \

@@ -1,5 +1,6 @@
 /*-------------------------------------------------------------------------
- *	baton_shared.h
+ *
+ * baton_shared.h
  *		What the extension (C) and the dispatcher (Rust) share: the layout of
  *		the two shared memories and of the messages between the processes.
  *
@@ -27,6 +28,7 @@
  * processes connect.
  *
  * Portions Copyright (c) 2026, the pg_baton developers
+ *
  *-------------------------------------------------------------------------
  */
 #ifndef BATON_SHARED_H

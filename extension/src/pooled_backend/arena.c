@@ -1,5 +1,6 @@
 /*-------------------------------------------------------------------------
- *	arena.c
+ *
+ * arena.c
  *		Read access to the dispatcher's ARENA: session records, and the
  *		session contexts at rest.
  *
@@ -14,6 +15,7 @@
  * checked against the mapping's size.
  *
  * Portions Copyright (c) 2026, the pg_baton developers
+ *
  *-------------------------------------------------------------------------
  */
 #include "postgres.h"

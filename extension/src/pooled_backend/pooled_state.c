@@ -1,8 +1,10 @@
 /*-------------------------------------------------------------------------
- *	pooled_state.c
+ *
+ * pooled_state.c
  *		The state of a pooled backend, grouped by lifetime.
  *
  * Portions Copyright (c) 2026, the pg_baton developers
+ *
  *-------------------------------------------------------------------------
  */
 #include "postgres.h"

@@ -1,8 +1,10 @@
 /*-------------------------------------------------------------------------
- *	pooled_state.h
+ *
+ * pooled_state.h
  *		The state of a pooled backend, grouped by lifetime.
  *
  * Portions Copyright (c) 2026, the pg_baton developers
+ *
  *-------------------------------------------------------------------------
  */
 #ifndef BATON_POOLED_STATE_H

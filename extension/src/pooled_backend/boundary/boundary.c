@@ -1,6 +1,8 @@
 /*-------------------------------------------------------------------------
- *	boundary.c
- *		The point between two transactions at which a backend may change sessions.
+ *
+ * boundary.c
+ *		The point between two transactions, at which a backend may change
+ *		sessions.
  *
  * PostgresMain (postgres.c, all versions) calls ReadyForQuery before it reads
  * the next command; ReadyForQuery (dest.c) sends a 'Z' message with the
@@ -34,6 +36,7 @@
  * errstart (elog.c) raise each error as FATAL.
  *
  * Portions Copyright (c) 2026, the pg_baton developers
+ *
  *-------------------------------------------------------------------------
  */
 #include "postgres.h"

@@ -1,8 +1,11 @@
 /*-------------------------------------------------------------------------
- *	boundary.h
- *		The point between two transactions at which a backend may change sessions.
+ *
+ * boundary.h
+ *		The point between two transactions, at which a backend may change
+ *		sessions.
  *
  * Portions Copyright (c) 2026, the pg_baton developers
+ *
  *-------------------------------------------------------------------------
  */
 #ifndef BATON_BOUNDARY_H

@@ -1,8 +1,10 @@
 /*-------------------------------------------------------------------------
- *	handover.h
+ *
+ * handover.h
  *		A session comes to this backend, and leaves it.
  *
  * Portions Copyright (c) 2026, the pg_baton developers
+ *
  *-------------------------------------------------------------------------
  */
 #ifndef BATON_HANDOVER_H

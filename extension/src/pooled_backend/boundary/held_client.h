@@ -1,9 +1,11 @@
 /*-------------------------------------------------------------------------
- *	held_client.h
+ *
+ * held_client.h
  *		The client of the session in place: what it sends between transactions,
  *		and how long it may hold the backend.
  *
  * Portions Copyright (c) 2026, the pg_baton developers
+ *
  *-------------------------------------------------------------------------
  */
 #ifndef BATON_HELD_CLIENT_H

@@ -1,9 +1,11 @@
 /*-------------------------------------------------------------------------
- *	identity.h
+ *
+ * identity.h
  *		The session that the backend shows itself as: its role, its addresses,
  *		its cancel requests.
  *
  * Portions Copyright (c) 2026, the pg_baton developers
+ *
  *-------------------------------------------------------------------------
  */
 #ifndef BATON_IDENTITY_H

@@ -1,9 +1,11 @@
 /*-------------------------------------------------------------------------
- *	taint_rules.c
+ *
+ * taint_rules.c
  *		Administrators' lists: libraries and parameters that dedicate a
  *		backend.
  *
  * Portions Copyright (c) 2026, the pg_baton developers
+ *
  *-------------------------------------------------------------------------
  */
 #include "postgres.h"

@@ -277,8 +277,9 @@ baton_taint_object_access(ObjectAccessType access, Oid class, Oid object, int su
 }
 
 /*
- * A function is looked up, or called. Returns sslinfo's function, NULL if it
- * is none; other processes need only this.
+ * A function is looked up, or called. Returns its entry if it is one of
+ * sslinfo's, else NULL. In processes without relayed TLS sslinfo itself knows
+ * all that it reports.
  */
 static const BatonTlsFunction *
 note_function(Oid function)

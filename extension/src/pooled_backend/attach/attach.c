@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * attach.c
- *		How an ordinary backend becomes a pooled one.
+ *		An ordinary backend becomes a pooled one.
  *
  * Portions Copyright (c) 2026, the pg_baton developers
  *
@@ -235,7 +235,7 @@ opening_authenticated(void)
 }
 
 /* ----------------------------------------------------------------
- *		How an ordinary backend becomes a pooled one.
+ *		An ordinary backend becomes a pooled one.
  *
  * The dispatcher connects as any client would, with the startup option
  * pg_baton.attach=<slot>:<token>:<role>:<apart>. ClientAuthentication_hook,

@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * attach.h
- *		How an ordinary backend becomes a pooled one.
+ *		An ordinary backend becomes a pooled one.
  *
  * Portions Copyright (c) 2026, the pg_baton developers
  *
@@ -21,7 +21,7 @@
 extern void baton_opening_init(void);
 
 /* ----------------------------------------------------------------
- *		How an ordinary backend becomes a pooled one.
+ *		An ordinary backend becomes a pooled one.
  * ----------------------------------------------------------------
  */
 

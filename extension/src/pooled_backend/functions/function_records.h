@@ -65,9 +65,10 @@ extern bool baton_function_names_outdated(FunctionNames *names);
 extern void baton_function_records_attach(void);
 
 /*
- * Do plans of this compiled function depend on types that may differ in
- * another session? Does plpgsql show its statements: for the session in place
- * from now on? If not, no plan that was made for others is shared.
+ * _has: do plans of this compiled function depend on types that may differ in
+ * another session? _can_watch: does plpgsql show this library its statements?
+ * If not, plans that were made for other sessions are not shared. _watch: it
+ * shows them from now on for the session in place, or no longer.
  */
 struct PLpgSQL_function;
 

@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * function_table.h
- *		PL/pgSQL's compiled functions, apart for each environment.
+ *		PL/pgSQL's compiled functions, separate for each environment.
  *
  * Portions Copyright (c) 2026, the pg_baton developers
  *

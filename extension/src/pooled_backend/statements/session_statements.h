@@ -2,7 +2,7 @@
  *
  * session_statements.h
  *		The statements that the session in place has looked up: what they take
- *		from the common ones, and leave to them.
+ *		from the common statements, and leave to them.
  *
  * Portions Copyright (c) 2026, the pg_baton developers
  *

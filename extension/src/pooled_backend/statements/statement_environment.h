@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * statement_environment.h
- *		What analysis and planning of a statement depend on beside its text.
+ *		What analysis and planning of a statement depend on besides its text.
  *
  * Portions Copyright (c) 2026, the pg_baton developers
  *

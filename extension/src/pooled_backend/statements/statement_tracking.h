@@ -1,8 +1,8 @@
 /*-------------------------------------------------------------------------
  *
  * statement_tracking.h
- *		What a session does to its prepared statements: noticed, planned,
- *		captured, installed.
+ *		Noticing, capturing and installing what a session does to its prepared
+ *		statements.
  *
  * Portions Copyright (c) 2026, the pg_baton developers
  *

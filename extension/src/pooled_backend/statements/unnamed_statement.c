@@ -4,41 +4,45 @@
  *		The unnamed prepared statement of a session.
  *
  * The unnamed statement lives until the next unnamed Parse or simple Query, so
- * it may be needed by a session's next transaction on another backend, and it
- * must not be seen by another session on this one.  postgres.c keeps it in a
- * static variable that cannot be reached.  But the plan it points to can:
- * plancache.c appends each saved plan to saved_plan_list, and exec_parse_message()
- * (postgres.c) saves the plan just before it sends ParseComplete, with nothing
- * in between that saves another.  So when ParseComplete is sent, the last plan
- * of the list is the one just parsed; it is the unnamed one if its query
- * context has the name that exec_parse_message() gives it.  The list's head is
- * what a newly saved plan of our own, being last, has for its next.  That the
- * statement has gone is told by a reset callback on its context.
+ * a session's next transaction on another backend may need it, and no other
+ * session on this backend may see it. postgres.c keeps it in a static variable
+ * that cannot be reached. But the plan that the variable points to can be
+ * reached: plancache.c appends each saved plan to saved_plan_list, and
+ * exec_parse_message() (postgres.c) saves the plan just before it sends
+ * ParseComplete, with nothing in between that saves another plan. So when
+ * ParseComplete is sent, the last plan of the list is the one just parsed; it
+ * is the unnamed one if its query context has the name that
+ * exec_parse_message() gives it. To find the list's head, this file saves a
+ * plan of its own: as the last plan, its next pointer is the head. A reset
+ * callback on the plan's context tells when the statement has gone.
  *
  * Putting another session's unnamed statement in place:
- *	- the backend has one: its plan is turned into the other's where it stands
- *	  (baton_statement_refill), without a message;
- *	- it has none: an unnamed Parse of an empty text and a Sync are injected;
- *	  its ParseComplete makes a plan, which is then turned into the other's.
- *	  (Not Parse of the real text: that could fail, or write to the log.)
- *	- the session has none, but the backend has: Close and Sync are injected.
- * Nothing is done if the session's next message is a Query or an unnamed Parse,
- * which drop the statement before anything else (exec_simple_query,
- * exec_parse_message).  But PostgresMain takes the message apart before it
- * calls these, and one that it refuses drops nothing: so only a message that
+ * - If the backend has an unnamed statement, its plan is turned into the other
+ *   session's in place (baton_statement_refill), without a message.
+ * - If the backend has none, an unnamed Parse of an empty text and a Sync are
+ *   injected; its ParseComplete makes a plan, which is then turned into the
+ *   session's. (Not Parse of the real text: that could fail, or write to the
+ *   log.)
+ * - If the session has none, but the backend has, Close and Sync are injected.
+ *
+ * Nothing is done if the session's next message is a Query or an unnamed
+ * Parse, which drop the statement before anything else (exec_simple_query,
+ * exec_parse_message). But PostgresMain parses the message before it calls
+ * these, and a message that it refuses drops nothing: so only a message that
  * is seen to be well formed counts.
  *
- * To turn a plan into another takes a raw parse, of 2 ms for 1 MB.  So that is put
- * off while the session's messages, up to a Sync, are seen not to mean the unnamed
- * statement: the plan here is an empty one meanwhile.  Each boundary looks again,
- * and one that cannot see what comes next makes the statement.
+ * Turning a plan into another takes a raw parse, of 2 ms for 1 MB. So that is
+ * deferred while the session's messages, up to a Sync, are seen not to use the
+ * unnamed statement: the plan in place is an empty one meanwhile. Each
+ * boundary looks again, and makes the statement if it cannot see the next
+ * messages.
  *
- * A session whose large unnamed statement does not fit into the memory for
- * contexts keeps its backend, until others wait for one: then it loses the
- * statement (docs/limits.md).
+ * A session with a large unnamed statement that does not fit into the memory
+ * for contexts keeps its backend until other sessions wait for a backend: then
+ * it loses the statement (docs/limits.md).
  *
- * The text is an item of the context; whether it is alive is a flag in the
- * session slot, because it dies much more often than it changes.
+ * The text is an item of the context; a flag in the session slot says whether
+ * it is alive, because it dies much more often than it changes.
  *
  * Portions Copyright (c) 2026, the pg_baton developers
  *

@@ -131,7 +131,7 @@ typedef struct BatonEntry
  * Kinds of entry. Keys are unique within a session and kind, except for
  * STARTUP, whose items keep the order in which they are applied. Only the
  * extension interprets values, except STARTUP (written by the dispatcher) and
- * GREETING (read by it).
+ * REPORTED (read by it).
  */
 #define BATON_KIND_STARTUP 1	/* key: parameter name (as in the startup
 								 * packet; the dispatcher has already split

@@ -86,7 +86,7 @@ typedef struct BatonFrameHeader
 								 * BatonStatementCounter, to be kept in a slot
 								 * allocated to the item; value: the rest.
 								 * Adds or replaces an item, and takes effect
-								 * at the next RELEASE, GREETED or KEEP */
+								 * at the next RELEASE or GREETED */
 #define BATON_MSG_DELETE 21		/* session; u16 kind, u16 key_length, key */
 #define BATON_MSG_RELEASE 22	/* session given back; the DISPATCHER re-arms
 								 * its socket. Follows PUT/DELETE. (A backend

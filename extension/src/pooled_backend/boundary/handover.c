@@ -59,7 +59,7 @@
  * side, in dispatcher/src/shell/link/handshake/model.rs, under the same names.
  * A change here requires the same change there.
  *
- * baton_shared.h lists the transitions of the state. Both sides change it by
+ * baton_control_memory.h lists the transitions of the state. Both sides change it by
  * compare-and-swap, so that a backend is claimed once: by the dispatcher,
  * which then sends ASSIGN, or by itself.
  * ----------------------------------------------------------------
@@ -195,7 +195,7 @@ write_line(uint64 session, const char *what, const char *fields)
 
 /*
  * `is_last`: this backend served the session last, which is why it was chosen,
- * if it was chosen at all (choose_backend, pool.rs). `waits_since`: 0 if the
+ * if it was chosen at all (find_backend, dispatch.rs). `waits_since`: 0 if the
  * session has not waited.
  */
 static void
@@ -781,8 +781,8 @@ baton_session_lacks_memory(void)
 }
 
 /*
- * The epoll in which the session's socket is armed, as session_epoll() in
- * threads.rs computes it.
+ * The epoll in which the session's socket is armed, as Sockets::epoll() in
+ * sockets.rs computes it.
  */
 static int
 session_epoll(uint64 session)

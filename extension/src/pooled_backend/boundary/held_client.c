@@ -175,7 +175,7 @@ baton_client_rest_may_begin(void)
 /*
  * Is there too little to be read? Whole messages without a Sync would hold the
  * backend until the Sync comes, so the dispatcher decides about them
- * (has_backend_to_spare, serve.rs). Such a pause is not part of a message:
+ * (has_backend_to_spare, dispatch.rs). Such a pause is not part of a message:
  * message_timeout does not apply.
  */
 static bool

@@ -585,7 +585,7 @@ assignments_handle(uint32 cause)
  *		the session it holds, for the ready queue, and for the dispatcher, and
  *		changes sessions when another session waits.
  *
- * Backend and dispatcher agree by the backend slot's state (baton_shared.h):
+ * Backend and dispatcher agree by the backend slot's state (baton_control_memory.h):
  * while it is IDLE or LINGER, the dispatcher may take the backend with a
  * compare-and-swap to ASSIGNED; the backend claims itself by a
  * compare-and-swap to BUSY. The side whose compare-and-swap fails obeys the

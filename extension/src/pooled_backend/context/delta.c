@@ -53,7 +53,7 @@ typedef struct DeltaHeader
 
 /*
  * The bytes that one item adds to the size of a context (bytes_of_item,
- * context.rs).
+ * memory/mod.rs).
  */
 #define ITEM_BYTES(key_length, value_length) \
 	((int64) (sizeof(BatonItem) + sizeof(BatonEntry)) + (key_length) + (value_length))

@@ -536,7 +536,7 @@ baton_role_settings_apply(const List *settings)
  * Startup options are applied with the server's own checks, over the values
  * without settings ("plain", see reset_values.c), as InitPostgres (postinit.c)
  * does. The backend has the settings from its start, or has read them again
- * since they changed (baton_settings_suit in identity.c), and most need
+ * since they changed (baton_become_look in identity.c), and most need
  * nothing more.
  *
  * Problem: the value of some settings is a name in catalogs, which the check

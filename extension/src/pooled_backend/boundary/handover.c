@@ -59,9 +59,9 @@
  * side, in dispatcher/src/shell/link/handshake/model.rs, under the same names.
  * A change here requires the same change there.
  *
- * baton_control_memory.h lists the transitions of the state. Both sides change it by
- * compare-and-swap, so that a backend is claimed once: by the dispatcher,
- * which then sends ASSIGN, or by itself.
+ * baton_control_memory.h lists the transitions of the state. Both sides change
+ * it by compare-and-swap, so that a backend is claimed once: by the
+ * dispatcher, which then sends ASSIGN, or by itself.
  * ----------------------------------------------------------------
  */
 

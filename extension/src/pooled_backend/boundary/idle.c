@@ -585,13 +585,13 @@ assignments_handle(uint32 cause)
  *		the session it holds, for the ready queue, and for the dispatcher, and
  *		changes sessions when another session waits.
  *
- * Backend and dispatcher agree by the backend slot's state (baton_control_memory.h):
- * while it is IDLE or LINGER, the dispatcher may take the backend with a
- * compare-and-swap to ASSIGNED; the backend claims itself by a
- * compare-and-swap to BUSY. The side whose compare-and-swap fails obeys the
- * other. A backend with nothing to do sleeps on one wait set; nothing here
- * polls. When the dispatcher's end is closed, the backend disconnects for
- * good.
+ * Backend and dispatcher agree by the backend slot's state
+ * (baton_control_memory.h): while it is IDLE or LINGER, the dispatcher may
+ * take the backend with a compare-and-swap to ASSIGNED; the backend claims
+ * itself by a compare-and-swap to BUSY. The side whose compare-and-swap fails
+ * obeys the other. A backend with nothing to do sleeps on one wait set;
+ * nothing here polls. When the dispatcher's end is closed, the backend
+ * disconnects for good.
  *
  * pass_baton() and the wait are modelled with the dispatcher's side, alone and
  * with a second backend at the queue, in

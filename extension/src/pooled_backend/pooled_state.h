@@ -380,7 +380,8 @@ typedef struct BatonSelfState
 								 * gone */
 	int			queue;			/* the pool's ready queue, read end */
 	int			epolls[BATON_SESSION_THREADS_MAX];	/* the dispatcher's, in
-													 * which sessions are armed */
+													 * which sessions are
+													 * armed */
 	int			epoll_count;
 	int			client_number;	/* descriptor number of the client's socket */
 

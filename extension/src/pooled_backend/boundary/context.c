@@ -106,8 +106,8 @@ unpooled_report(StringInfo reported)
 	int			count;
 
 	/*
-	 * they were reported to the dispatcher at this backend's start, but not to
-	 * the client
+	 * they were reported to the dispatcher at this backend's start, but not
+	 * to the client
 	 */
 	records = baton_guc_records(&count);
 	for (int i = 0; i < count; i++)

@@ -80,9 +80,9 @@ baton_backend_retire(uint32 cause, const char *why)
 	StringInfoData payload;
 
 	/*
-	 * With a session in hand the state stays BUSY until the exit has given the
-	 * session back: a search for the session sees that this process may have
-	 * it
+	 * With a session in hand the state stays BUSY until the exit has given
+	 * the session back: a search for the session sees that this process may
+	 * have it
 	 */
 	if (BatonSelf.in_hand == 0)
 		baton_state_set(BATON_BACKEND_RETIRING);
@@ -388,6 +388,7 @@ baton_cache_memory_look(void)
 	if (!self->used_since_look)
 		return;
 	now = now_ms();
+
 	/*
 	 * the coarse clock is up to a tick behind the clock that measures the
 	 * sleep
@@ -437,7 +438,8 @@ baton_idle_timeouts_end(void)
 		disable_timeout(IDLE_IN_TRANSACTION_SESSION_TIMEOUT, false);
 
 	/*
-	 * a timeout that has fired and was not handled belongs to the same session
+	 * a timeout that has fired and was not handled belongs to the same
+	 * session
 	 */
 	IdleSessionTimeoutPending = false;
 	IdleInTransactionSessionTimeoutPending = false;
@@ -617,9 +619,9 @@ baton_session_take(uint64 session, int fd, BatonTakenBy why)
 	slot->owner = BatonSelf.slot_index + 1;
 
 	/*
-	 * Before take_cancel reads the flags: the process that sets the mark looks
-	 * at the owner after that (mark_cancel, handshake/mod.rs), so one of the
-	 * two sees the other.
+	 * Before take_cancel reads the flags: the process that sets the mark
+	 * looks at the owner after that (mark_cancel, handshake/mod.rs), so one
+	 * of the two sees the other.
 	 */
 	pg_memory_barrier();
 	BatonSelf.in_hand = 0;
@@ -828,10 +830,10 @@ baton_session_release(uint32 state_after, bool tell_always)
 		return false;
 
 	/*
-	 * The socket was armed for its end only. Such an event may have been taken
-	 * out of the epoll already. If the session were given back without a
-	 * message, the dispatcher could not tell that event from one of the armed
-	 * socket, and would hand the session on before it is armed here.
+	 * The socket was armed for its end only. Such an event may have been
+	 * taken out of the epoll already. If the session were given back without
+	 * a message, the dispatcher could not tell that event from one of the
+	 * armed socket, and would hand the session on before it is armed here.
 	 */
 	news = baton_delta_size() > 0 || tell_always || BatonServed.greeted_here ||
 		baton_session_is_counted();
@@ -878,8 +880,8 @@ baton_session_release(uint32 state_after, bool tell_always)
 		event.data.u64 = session;
 
 		/*
-		 * The item's key is (file, number); the dispatcher added it under this
-		 * number. If it is missing, the dispatcher is about to close the
+		 * The item's key is (file, number); the dispatcher added it under
+		 * this number. If it is missing, the dispatcher is about to close the
 		 * session or has gone, and arming is pointless.
 		 */
 		(void) epoll_ctl(session_epoll(session), EPOLL_CTL_MOD, BatonSelf.client_number, &event);

@@ -195,9 +195,9 @@ baton_client_listen(bool ready, bool may_leave)
 	bool		read = ready && !input->installed && !may_leave && !baton_unnamed_is_put_off();
 
 	/*
-	 * An installed session's first message must stay in the socket until it is
-	 * known whether its unnamed statement must be made first. The message of a
-	 * session that may leave stays in case it leaves.
+	 * An installed session's first message must stay in the socket until it
+	 * is known whether its unnamed statement must be made first. The message
+	 * of a session that may leave stays in case it leaves.
 	 */
 	input->is_timed = false;
 	if (read)

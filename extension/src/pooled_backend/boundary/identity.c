@@ -275,7 +275,8 @@ read_settings(Oid role)
 	bool		need_start;
 
 	/*
-	 * an unpooled backend applied no settings itself, and could not remove any
+	 * an unpooled backend applied no settings itself, and could not remove
+	 * any
 	 */
 	if (baton_unpooled())
 		return false;

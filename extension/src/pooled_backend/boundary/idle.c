@@ -677,8 +677,8 @@ wait_in_transaction(void)
 			handle_interrupts();
 
 		/*
-		 * Replay waits for this backend to give way. ProcessInterrupts ends an
-		 * idle transaction only while a command is being read, which only
+		 * Replay waits for this backend to give way. ProcessInterrupts ends
+		 * an idle transaction only while a command is being read, which only
 		 * PostgresMain can tell it (DoingCommandRead, static in postgres.c).
 		 */
 		if (MyProc->recoveryConflictPending)
@@ -738,8 +738,9 @@ pass_baton(void)
 		BatonSelf.retire_wanted = true;
 
 	/*
-	 * Goes straight from one session to the queue's next without being IDLE in
-	 * between, in which case the dispatcher would have to wake this backend.
+	 * Goes straight from one session to the queue's next without being IDLE
+	 * in between, in which case the dispatcher would have to wake this
+	 * backend.
 	 */
 	if (!BatonSelf.retire_wanted && (baton_session_held() == 0 || !baton_migration_forced()) &&
 		baton_queue_has_some())
@@ -769,6 +770,7 @@ pass_baton(void)
 			return true;
 		if (!baton_state_claim(BATON_BACKEND_BUSY))
 			return false;
+
 		/*
 		 * if it were IDLE, a retiring backend might be assigned another
 		 * session at once
@@ -786,9 +788,9 @@ pass_baton(void)
 	 * From here on the dispatcher may assign. A full barrier (in set_state),
 	 * then the queue again: the dispatcher sends and then looks for backends
 	 * in these states to poke, so either it sees our state or we see its
-	 * message. The counter alone must not keep the backend awake: it is raised
-	 * before the message is sent, and stays raised if the dispatcher dies in
-	 * between.
+	 * message. The counter alone must not keep the backend awake: it is
+	 * raised before the message is sent, and stays raised if the dispatcher
+	 * dies in between.
 	 *
 	 * A state that is impossible here was written by another process; with it
 	 * the dispatcher would never assign a session.
@@ -888,8 +890,8 @@ wait_for_session(void)
 		}
 
 		/*
-		 * A client that has just been answered usually has nothing to say yet:
-		 * the look is omitted if waiting costs nothing.
+		 * A client that has just been answered usually has nothing to say
+		 * yet: the look is omitted if waiting costs nothing.
 		 */
 		if (baton_session_held() != 0 &&
 			(ready || BatonServed.input.just_taken || !baton_socket_expects_sleep()))

@@ -220,7 +220,7 @@ typedef struct BatonFrameHeader
 	field(string, principal)			/* of GSSAPI */ \
 	field(bool, had_to_prove) \
 	field(string, method)				/* from 16 on */ \
-	field(string, identity)				/* the proven identity */
+	field(string, identity)		/* the proven identity */
 
 #define BATON_NATIVE_IN_FIELDS(field) \
 	field(u32, role_oid) \
@@ -277,7 +277,7 @@ typedef struct BatonFrameHeader
 	field(bool, is_apart)				/* its backends serve no other role */ \
 	field(u8, concerns)					/* BATON_CONCERNS_*: changes beside those of the hashes */ \
 	field(u32, role_hash)				/* AUTHNAME's of the user's name, even if there is no such role */ \
-	field(u32, database_hash)			/* DATABASEOID's */
+	field(u32, database_hash)	/* DATABASEOID's */
 
 /*
  * the login changes that concern the answer: of any role, of any database, of

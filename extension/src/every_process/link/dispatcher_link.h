@@ -190,11 +190,14 @@ typedef const char *baton_string;
 static inline void
 baton_wire_string(StringInfo out, const char *value)
 {
-	baton_wire_bytes(out, (BatonBytes)
-					 {
-						 .data = value != NULL ? value : "",
-						 .length = value != NULL ? (uint32) strlen(value) : 0
-					 });
+	BatonBytes	bytes = {.data = "",.length = 0};
+
+	if (value != NULL)
+	{
+		bytes.data = value;
+		bytes.length = strlen(value);
+	}
+	baton_wire_bytes(out, bytes);
 }
 
 /*
@@ -292,7 +295,7 @@ baton_incoming_reader(const BatonIncoming *incoming)
 {
 	return (BatonWireReader)
 	{
-		.at = incoming->payload, .end = incoming->payload + incoming->frame.length
+		.at = incoming->payload,.end = incoming->payload + incoming->frame.length
 	};
 }
 

@@ -396,6 +396,7 @@ attach(void)
 	unsigned long long token;
 	BatonIncoming welcome;
 	StringInfoData hello;
+	BatonHelloBackend about_us;
 	BatonWelcome said;
 	uint32		role;
 	uint64		epoch;
@@ -436,14 +437,12 @@ attach(void)
 
 	initStringInfo(&hello);
 	baton_wire_u32(&hello, BATON_LAYOUT_VERSION);
-	baton_write_hello_backend(&hello, &(BatonHelloBackend)
-							  {
-								  .slot = slot_index,
-								  .attach_token = token,
-								  .pid = (uint32) MyProcPid,
-								  .role_oid = role,
-								  .database_oid = MyDatabaseId
-							  });
+	about_us.slot = slot_index;
+	about_us.attach_token = token;
+	about_us.pid = (uint32) MyProcPid;
+	about_us.role_oid = role;
+	about_us.database_oid = MyDatabaseId;
+	baton_write_hello_backend(&hello, &about_us);
 	if (!baton_channel_send(BatonSelf.control, BATON_MSG_HELLO_BACKEND, 0,
 							hello.data, hello.len))
 		refuse("the dispatcher closed the control connection");

@@ -728,6 +728,10 @@ static void
 begin_native(void)
 {
 	const char *superuser = GetConfigOption("is_superuser", true, false);
+	const BatonNativeIn native = {
+		.role_oid = GetAuthenticatedUserId(),
+		.superuser = superuser != NULL && strcmp(superuser, "on") == 0
+	};
 	StringInfoData who;
 	BatonIncoming answer;
 	BatonWireReader in;
@@ -737,11 +741,7 @@ begin_native(void)
 	if (baton_relayed_tls.in_use)
 		baton_entry_set_tls(&baton_relayed_tls);
 	initStringInfo(&who);
-	baton_write_native_in(&who, &(BatonNativeIn)
-						  {
-							  .role_oid = GetAuthenticatedUserId(),
-							  .superuser = superuser != NULL && strcmp(superuser, "on") == 0
-						  });
+	baton_write_native_in(&who, &native);
 	if (!baton_channel_send(dispatcher, BATON_MSG_NATIVE_IN, 0, who.data, who.len) ||
 		baton_channel_await(dispatcher, &answer) != BATON_RECEIVED_FRAME)
 		return;

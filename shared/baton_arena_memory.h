@@ -45,7 +45,7 @@ typedef struct BatonArenaHeader
 	uint64_t	heap_limit;		/* bytes: pg_baton.session_memory; the heap
 								 * beyond it is only for what several backends
 								 * send at the same moment */
-} BatonArenaHeader;
+}			BatonArenaHeader;
 
 /*
  * Session record: what a backend must know to serve a session. The dispatcher
@@ -85,8 +85,9 @@ typedef struct BatonSessionRecord
 	uint32_t	account;		/* its role's account, below
 								 * BATON_ARENA_ACCOUNTS */
 	uint32_t	settings_marks[BATON_SETTINGS_MARKS_OF];	/* as of its login:
-															 * control's, for all, its
-															 * database, its role, both */
+															 * control's, for all,
+															 * its database, its
+															 * role, both */
 	uint32_t	starts;			/* the configuration that starting backends
 								 * read at its login: see the backend slot */
 	uint32_t	tenant;			/* index of its tenant slot */

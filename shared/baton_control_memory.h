@@ -66,10 +66,10 @@ typedef struct BatonControlHeader
 									 * change is told; written by backends and
 									 * the launcher */
 	uint32_t	settings_marks[BATON_SETTINGS_MARKS];	/* atomic; a change of
-														 * settings raises the mark
-														 * of its database and role
-														 * (see below); written by
-														 * backends */
+														 * settings raises the
+														 * mark of its database
+														 * and role (see below);
+														 * written by backends */
 	uint32_t	room_ticket;	/* atomic; if not 0: one of the backends whose
 								 * `retire` has this number shall retire, the
 								 * first that takes the ticket (exchanges it
@@ -106,11 +106,11 @@ typedef struct BatonControlHeader
 													 * raised login_generation
 													 * to a number, at the
 													 * number's remainder by
-													 * BATON_LOGIN_CHANGES: see
-													 * below. Written after the
-													 * raise */
+													 * BATON_LOGIN_CHANGES:
+													 * see below. Written
+													 * after the raise */
 	uint64_t	tenant_offset;
-} BatonControlHeader;
+}			BatonControlHeader;
 
 /*
  * A login change: kind << 62 | the low 30 bits of the number << 32 | hash. If

@@ -407,7 +407,8 @@ make(void)
 	XactReadOnly = false;
 
 	/*
-	 * InitTempTableNamespace() removes leftovers of a crashed backend under it
+	 * InitTempTableNamespace() removes leftovers of a crashed backend under
+	 * it
 	 */
 	PushActiveSnapshot(GetTransactionSnapshot());
 	GetUserIdAndSecContext(&user, &security);

@@ -855,8 +855,8 @@ put_in_place(const BatonStored *entry, bool last)
 	}
 
 	/*
-	 * Noted as in the entry, so that capture and the next install compare with
-	 * what the session owns; the value is the record's.
+	 * Noted as in the entry, so that capture and the next install compare
+	 * with what the session owns; the value is the record's.
 	 */
 	param = param_add(record, name);
 	param->string = MemoryContextStrdup(params_context, text);
@@ -913,7 +913,8 @@ exchange(BatonParam *param, const BatonStored *entry)
 	if (!may_be_exchanged(param, &header))
 		return false;
 	(void) entry_strings(entry, &text);
-	string = MemoryContextStrdup(params_context, text); /* fails here or not at all */
+	string = MemoryContextStrdup(params_context, text); /* fails here or not at
+														 * all */
 
 	memset(&cell, 0, sizeof(cell));
 	cell.source = PGC_S_SESSION;
@@ -1015,8 +1016,8 @@ baton_params_make_room(const BatonEntryList *wanted)
 	}
 
 	/*
-	 * The rest goes. The hooks of role and session_authorization may be called
-	 * in any order (SetSessionAuthorization in miscinit.c).
+	 * The rest goes. The hooks of role and session_authorization may be
+	 * called in any order (SetSessionAuthorization in miscinit.c).
 	 */
 	dlist_foreach_modify(iter, &BatonPlaced.params.list)
 	{

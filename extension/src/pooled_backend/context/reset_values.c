@@ -666,8 +666,10 @@ baton_plain_expect(const char *name)
 		if (baton_guc_compare_names(own_settings[i].name, name) == 0)
 			return;
 	}
+
 	/*
-	 * a placeholder that was taken out for sessions without it is the same one
+	 * a placeholder that was taken out for sessions without it is the same
+	 * one
 	 */
 	if (record == NULL && strchr(name, GUC_QUALIFIER_SEPARATOR) != NULL)
 		record = baton_placeholder_create(name);
@@ -1041,6 +1043,7 @@ baton_reset_neutralise(void)
 		baton_reset_item_undo(item);
 		baton_reset_item_drop(item);
 	}
+
 	/*
 	 * a reload that has reached the items' values has not reached the
 	 * backend's

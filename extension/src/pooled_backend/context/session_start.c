@@ -691,6 +691,7 @@ apply_startup_option(const char *name, const char *text, GucContext context)
 			elog(ERROR, "could not find parameter \"%s\"", name);
 	}
 	note_checked(record, text);
+
 	/*
 	 * by GRANT ... ON PARAMETER, to the role or to a role that it is a member
 	 * of

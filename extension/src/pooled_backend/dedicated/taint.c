@@ -408,8 +408,8 @@ baton_taint_clean(void)
 	volatile bool done = false;
 
 	/*
-	 * There is no client, and what would wait in the output buffer would reach
-	 * the next one.
+	 * There is no client, and what would wait in the output buffer would
+	 * reach the next one.
 	 */
 	whereToSendOutput = DestNone;
 

@@ -522,7 +522,8 @@ judge(Oid function)
 	Verdict		verdict = {.function = function};
 
 	/*
-	 * this backend has used the library from now on, whatever session calls it
+	 * this backend has used the library from now on, whatever session calls
+	 * it
 	 */
 	if (library != NULL)
 		baton_taint_library_used(library);

@@ -322,7 +322,7 @@ add_argument_type(FunctionNames *names, Oid type)
 	form = (Form_pg_type) GETSTRUCT(tuple);
 	add_hash(names, baton_name_hash_alone(NameStr(form->typname)));
 	if (form->typnamespace != PG_CATALOG_NAMESPACE)
-		add_schema(names, get_namespace_name(form->typnamespace));	/* the schema may be gone */
+		add_schema(names, get_namespace_name(form->typnamespace));	/* may be gone */
 	ReleaseSysCache(tuple);
 }
 

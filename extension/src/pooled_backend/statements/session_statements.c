@@ -79,6 +79,7 @@ counters_spare(CachedPlanSource *plan, SparedPlans *spared, double cost)
 	spared->due = FIRST_CUSTOM_PLANS - plan->num_custom_plans;
 	spared->cost = cost;
 	baton_plan_get_counters(plan, &spared->own);
+
 	/*
 	 * what the server will then base the choice between custom and generic
 	 * plans on
@@ -590,8 +591,8 @@ make(HeldStatement *held, const BatonItem *item)
 		baton_plan_share_generic(common->plan, view);
 
 		/*
-		 * The session would make a generic plan to learn its cost; this plan's
-		 * cost is known.
+		 * The session would make a generic plan to learn its cost; this
+		 * plan's cost is known.
 		 */
 		if (view->generic_cost < 0 && view->gplan->is_valid)
 		{

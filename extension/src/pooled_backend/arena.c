@@ -188,7 +188,7 @@ baton_entry_is_shared(uint32 heap_offset)
 bool
 baton_arena_has_room(uint32 account, Size bytes)
 {
-	const		BatonArenaHeader *header = (const BatonArenaHeader *) arena;
+	const BatonArenaHeader *header = (const BatonArenaHeader *) arena;
 	const uint64 *accounts = (const uint64 *) (arena + BATON_ARENA_ACCOUNTS_OFFSET);
 	uint64		used = header->heap_used;
 	uint64		limit = header->heap_limit;
@@ -205,7 +205,7 @@ baton_arena_has_room(uint32 account, Size bytes)
 bool
 baton_arena_has_room_to_shrink(Size bytes)
 {
-	const		BatonArenaHeader *header = (const BatonArenaHeader *) arena;
+	const BatonArenaHeader *header = (const BatonArenaHeader *) arena;
 	uint64		used = header->heap_used;
 	uint64		limit = header->heap_limit;
 	uint64		all = header->total_size - header->heap_offset;

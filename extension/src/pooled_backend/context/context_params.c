@@ -913,8 +913,7 @@ exchange(BatonParam *param, const BatonStored *entry)
 	if (!may_be_exchanged(param, &header))
 		return false;
 	(void) entry_strings(entry, &text);
-	string = MemoryContextStrdup(params_context, text); /* fails here or not at
-														 * all */
+	string = MemoryContextStrdup(params_context, text); /* or fails now */
 
 	memset(&cell, 0, sizeof(cell));
 	cell.source = PGC_S_SESSION;

@@ -45,7 +45,7 @@ typedef struct BatonArenaHeader
 	uint64_t	heap_limit;		/* bytes: pg_baton.session_memory; the heap
 								 * beyond it is only for what several backends
 								 * send at the same moment */
-}			BatonArenaHeader;
+} BatonArenaHeader;
 
 /*
  * Session record: what a backend must know to serve a session. The dispatcher

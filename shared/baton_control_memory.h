@@ -110,7 +110,7 @@ typedef struct BatonControlHeader
 													 * see below. Written
 													 * after the raise */
 	uint64_t	tenant_offset;
-}			BatonControlHeader;
+} BatonControlHeader;
 
 /*
  * A login change: kind << 62 | the low 30 bits of the number << 32 | hash. If

@@ -32,7 +32,7 @@ typedef struct BatonFrameHeader
 	uint16_t	flags;			/* BATON_FRAME_* */
 	uint32_t	length;			/* bytes of payload in this frame */
 	uint64_t	session;		/* session id the message is about, or 0 */
-}			BatonFrameHeader;
+} BatonFrameHeader;
 
 #define BATON_FRAME_MORE 1		/* the payload continues in the next frame of
 								 * the same kind and session */

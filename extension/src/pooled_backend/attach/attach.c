@@ -295,7 +295,7 @@ retire_at_exit(int code, Datum arg)
 
 /* Receives WELCOME or REFUSED. */
 static void
-receive_welcome(BatonIncoming *welcome, BatonWelcome * said)
+receive_welcome(BatonIncoming *welcome, BatonWelcome *said)
 {
 	BatonWireReader in;
 

@@ -580,7 +580,7 @@ put_socket(int client)
  * socket.
  */
 static void
-read_addresses(const Port *port, const BatonClientMessage * client)
+read_addresses(const Port *port, const BatonClientMessage *client)
 {
 	BatonPortEnd remote = {client->family, client->port, client->peer_address.bytes, client->scope};
 	BatonPortEnd local = {client->family, client->local_port, client->local_address.bytes, client->scope};
@@ -597,7 +597,7 @@ read_addresses(const Port *port, const BatonClientMessage * client)
 
 /* Stores what is known of the client's TLS, which its relay terminates. */
 static void
-read_security(Port *port, const BatonClientMessage * client)
+read_security(Port *port, const BatonClientMessage *client)
 {
 	BatonTls   *tls = &baton_relayed_tls;
 
@@ -728,7 +728,7 @@ static void
 begin_native(void)
 {
 	const char *superuser = GetConfigOption("is_superuser", true, false);
-	const		BatonNativeIn native = {
+	const BatonNativeIn native = {
 		.role_oid = GetAuthenticatedUserId(),
 		.superuser = superuser != NULL && strcmp(superuser, "on") == 0
 	};

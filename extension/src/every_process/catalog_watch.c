@@ -206,7 +206,7 @@ baton_database_row(const char *name)
  * database concerned, and then control->settings_generation, by which the
  * dispatcher notices the change.  Before a pooled backend greets a session
  * that began after the change, it reads the settings of its role again
- * (baton_settings_suit in identity.c); no other session is affected.  Marks
+ * (baton_become_look in identity.c); no other session is affected.  Marks
  * are raised after the change has become visible (XACT_EVENT_COMMIT comes
  * after ProcArrayEndTransaction() in CommitTransaction()).  A process that
  * reads a mark before it reads the catalog can therefore only appear older
@@ -221,7 +221,7 @@ baton_database_row(const char *name)
  * back are not told apart: an unnecessary mark costs a look at the next
  * login.  Other changes of a role or a database count at logins only, or make
  * it a different one: a pool is identified by OIDs and by whether the role is
- * a superuser (pool.rs).
+ * a superuser (pools.rs).
  *
  * Any session may commit a prepared transaction, possibly after a restart,
  * and no hook tells what the transaction did.  So COMMIT PREPARED compares

@@ -317,7 +317,7 @@ baton_connect_check(void)
  * First it takes the lock on the database that the statement will take, so
  * that no session can connect through the server's own port meanwhile.  The
  * connection to the dispatcher stays open until that lock is released; as
- * long as it is open, the pool admits no session either (holds.rs).
+ * long as it is open, the pool admits no session either (database_lock.rs).
  *
  * The dispatcher is asked only if the permissions and the other cheap
  * conditions are met.  If the dispatcher is absent or does not answer, the

@@ -392,7 +392,7 @@ impl Dispatcher {
         Ok(())
     }
 
-    /// Takes or confirms a hold on a database (holds.rs).
+    /// Takes or confirms a hold on a database (database_lock.rs).
     fn hold_database(
         &mut self,
         number: u32,

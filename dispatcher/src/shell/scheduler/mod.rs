@@ -477,7 +477,7 @@ impl Scheduler {
 
     // ---- holds on databases ------------------------------------------------
 
-    /// Takes or confirms a hold on a database (holds.rs); `take_found` says who is
+    /// Takes or confirms a hold on a database (database_lock.rs); `take_found` says who is
     /// there.
     pub fn hold(&mut self, number: u32, database: u32, forced: bool, own: SessionId) {
         (self.core).hold(number, database, forced, own, &self.control);

@@ -1,52 +1,55 @@
-//! Whether a thread that is woken may interrupt who is at work.
+//! Decides whether a woken thread may interrupt the process that runs on its processor.
 //!
-//! Who wakes a relay, a backend or a client, has more to do, as a rule; to be interrupted
-//! for it costs more than the work that is left. A thread with the policy SCHED_BATCH
-//! (sched(7)) interrupts nobody. But where others compute for milliseconds it would wait
-//! for them; so each thread looks for how long it has waited for a processor whenever it
-//! was to run: at first on average, and if that is too long, at some waits one by one. If
-//! long ones make up most of these it has the usual policy again for a while. What is too
-//! long is a parameter's to say, or what it waits with the usual policy: where that is
-//! long as well, to interrupt others gains little.
-//! Backends do the same (idle.c, which says more).
+//! A process that wakes a relay, a backend or a client usually has more to do, and its
+//! interruption costs more than the work that it has left. A thread with the policy SCHED_BATCH
+//! (sched(7)) interrupts no other thread. But where other processes compute for milliseconds,
+//! such a thread would wait for them. So each thread measures how long it has waited for a
+//! processor when it was ready to run: first on average, and if the average is too long, some
+//! waits one by one. If long waits make up most of these, the thread returns to the usual
+//! policy for a while. A wait is too long if it exceeds the parameter's value and three times
+//! the wait under the usual policy: where waits are long under the usual policy as well, an
+//! interruption gains little. Backends do the same (idle.c has more).
 //!
-//! Clients that log in by TLS or SCRAM compute for milliseconds between two answers of ours.
-//! Who waits until one of them is through keeps the others waiting, and processors idle, as
-//! there are few clients at a time. So while many log in so, threads have the usual policy.
+//! Clients that log in with TLS or SCRAM compute for milliseconds between two answers of the
+//! dispatcher. A thread that waits until one of them has finished keeps the others waiting, and
+//! leaves processors idle when there are few clients at a time. So while many clients log in
+//! this way, all threads use the usual policy.
 
 use super::sys::process::{thread_waits, Policy};
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
 
-/// Times woken between two looks, and until the first one with the other policy.
+/// Wake-ups between two looks, and between the switch to SCHED_BATCH and the first look after
+/// it.
 const WAKES_A_LOOK: u32 = 64;
 const WAKES_A_TRY: u32 = 16;
-/// Waits that are looked at one by one, and looks until they are again.
+/// Waits that a close look measures one by one, and looks between two close looks.
 const WAITS_A_CLOSE_LOOK: u32 = 32;
 const LOOKS_AFTER_CLOSE_LOOK: u32 = 16;
-/// A long wait, of the longest that is right on average.
+/// A single wait is long if it exceeds the longest acceptable average wait this many times.
 const LONG_WAIT_TIMES: u64 = 4;
-/// That many in so long are often.
+/// A look counts only if its wake-ups happened within this time.
 const OFTEN_US: u64 = 1_000_000;
-/// It may wait for so many times as long as with the usual policy.
+/// With SCHED_BATCH a thread may wait this many times as long as with the usual policy.
 const USUAL_WAIT_TIMES: u64 = 3;
-/// How long that is is looked at anew after so long, if it counts.
+/// The wait under the usual policy is measured again after this time, if it matters.
 const USUAL_WAIT_KNOWN_US: u64 = 10_000_000;
-/// So many log-ins a second for which clients compute are many, counted for so long.
+/// From this many log-ins a second on, for which clients compute, the usual policy applies.
+/// They are counted over COUNTED_FOR_US.
 const MANY_COMPUTED_A_SECOND: u64 = 100;
 const COUNTED_FOR_US: u64 = 100_000;
-/// It is not tried again for so long, doubled each time.
+/// How long SCHED_BATCH is not tried again after it failed; doubles each time.
 const PAUSE_LEAST_US: u64 = 1_000_000;
 const PAUSE_MOST_US: u64 = 8_000_000;
 
-/// pg_baton.batch_scheduling_wait, microseconds, for all threads; 0: never.
+/// pg_baton.batch_scheduling_wait in microseconds, for all threads; 0: never use SCHED_BATCH.
 static MOST_WAIT_US: AtomicU64 = AtomicU64::new(0);
 
-/// Log-ins for which clients have computed: a handshake of TLS, or a proof of SCRAM.
+/// Log-ins for which clients have computed: a TLS handshake or a SCRAM proof.
 static COMPUTED: AtomicU64 = AtomicU64::new(0);
 
-/// There is one more.
+/// Counts one more such log-in.
 pub fn client_has_computed() {
     COMPUTED.fetch_add(1, Relaxed);
 }
@@ -55,9 +58,9 @@ pub fn set_most_wait_us(most_wait_us: u64) {
     MOST_WAIT_US.store(most_wait_us, Relaxed);
 }
 
-/// A thread's own. Dropped with it: a policy is a thread's.
+/// The scheduling policy of one thread. It ends with the thread, as the policy does.
 pub struct BatchScheduling {
-    /// The policy is not ours to change.
+    /// The policy cannot be changed, or was set from outside.
     is_refused: bool,
     began: Instant,
     wakes_left: u32,
@@ -66,7 +69,7 @@ pub struct BatchScheduling {
 }
 
 impl BatchScheduling {
-    /// For the thread that calls this.
+    /// For the calling thread.
     pub fn of_this_thread() -> BatchScheduling {
         BatchScheduling {
             is_refused: false,
@@ -77,7 +80,7 @@ impl BatchScheduling {
         }
     }
 
-    /// The thread has waited for events.
+    /// The thread has returned from waiting for events.
     pub fn woken(&mut self) {
         self.wakes_left -= 1;
         if self.wakes_left > 0 {
@@ -90,7 +93,7 @@ impl BatchScheduling {
         let waits = thread_waits();
         let at_us = self.began.elapsed().as_micros() as u64;
         let clients_compute = self.computed.are_many(COMPUTED.load(Relaxed), at_us);
-        // Who does not know for how long he waits has the usual policy.
+        // A thread that cannot measure its waits has the usual policy.
         let most_wait_us = match &waits {
             Ok(_) if !clients_compute => MOST_WAIT_US.load(Relaxed),
             _ => 0,
@@ -109,7 +112,8 @@ impl BatchScheduling {
     }
 }
 
-/// False: the policy is one that somebody has set who knew why, or may not be changed.
+/// False: the change is not permitted, or the policy is one that was set from outside on
+/// purpose.
 fn change(batch: bool) -> bool {
     let (from, to) = match batch {
         true => (Policy::Usual, Policy::Batch),
@@ -118,16 +122,16 @@ fn change(batch: bool) -> bool {
     Policy::of_this_thread() == Some(from) && to.set().is_ok()
 }
 
-/// What the kernel has counted of a thread so far.
+/// The kernel's counts for one thread so far.
 #[derive(Clone, Copy, Debug, Default)]
 struct Seen {
     at_us: u64,
-    /// For a processor.
+    /// Time spent waiting for a processor.
     waited_ns: u64,
     times_run: u64,
 }
 
-/// How many log-ins there were for which clients compute, when they were last counted.
+/// Log-ins for which clients compute, as of the last count.
 #[derive(Debug, Default)]
 struct Computed {
     at_us: u64,
@@ -136,7 +140,7 @@ struct Computed {
 }
 
 impl Computed {
-    /// `all`: since the start.
+    /// Are there many such log-ins? `all`: their number since the start.
     fn are_many(&mut self, all: u64, now_us: u64) -> bool {
         let for_us = now_us - self.at_us;
         if for_us >= COUNTED_FOR_US {
@@ -148,11 +152,11 @@ impl Computed {
     }
 }
 
-/// Waits that are looked at one by one.
+/// A series of waits that are measured one by one.
 #[derive(Debug, Default)]
 struct CloseLook {
     left: u32,
-    /// Looks before the next one, unless waits are long on average.
+    /// Looks before the next close look, unless the average wait is very long.
     looks_before: u32,
     all_ns: u64,
     long_ns: u64,
@@ -167,8 +171,8 @@ impl CloseLook {
         }
     }
 
-    /// One more. True if long ones are most of what they add up to, and more than all
-    /// together would be that are right on average: nobody need look any more.
+    /// Counts one wait. True if long waits make up most of the total, and exceed what all waits
+    /// of an acceptable average would add up to; the close look is then finished.
     fn somebody_computes(&mut self, wait_ns: u64, right_us: u64) -> bool {
         let right_ns = right_us * 1000;
         self.left -= 1;
@@ -180,11 +184,11 @@ impl CloseLook {
     }
 }
 
-/// How long it has waited with the usual policy, on average.
+/// The average wait under the usual policy.
 #[derive(Debug, Default)]
 struct UsualWait {
     us: u64,
-    /// When it was looked at last.
+    /// When the wait was last measured.
     at_us: Option<u64>,
 }
 
@@ -203,13 +207,13 @@ impl UsualWait {
     }
 }
 
-/// Without clock and system calls.
+/// The decision, free of clock and system calls.
 #[derive(Debug)]
 struct Decision {
     is_batch: bool,
     seen: Seen,
     usual_wait: UsualWait,
-    /// It has the usual policy for one look, to see how long it waits then.
+    /// The thread has the usual policy for one look, to measure its waits under it.
     is_looking_at_usual: bool,
     tried_us: u64,
     not_before_us: u64,
@@ -233,7 +237,7 @@ impl Default for Decision {
 }
 
 impl Decision {
-    /// How often it is woken until the next look.
+    /// Takes the counts of one look. Returns the number of wake-ups until the next look.
     fn look(&mut self, now: Seen, most_wait_us: u64) -> u32 {
         let before = std::mem::replace(&mut self.seen, now);
         let is_often = now.at_us - before.at_us < OFTEN_US;
@@ -284,14 +288,14 @@ impl Decision {
         WAKES_A_LOOK
     }
 
-    /// If it has for as long as the pause was, the next one is short.
+    /// If SCHED_BATCH has worked for as long as the last pause, the next pause is short again.
     fn goes_well(&mut self, now_us: u64) {
         if now_us - self.tried_us > self.pause_us {
             self.pause_us = PAUSE_LEAST_US;
         }
     }
 
-    /// With the usual policy.
+    /// Returns to the usual policy.
     fn interrupt_again(&mut self) {
         self.is_batch = false;
         self.close_look = CloseLook::default();
@@ -313,7 +317,7 @@ mod tests {
         assert!(!computed.are_many(169, 1_300_001), "over a longer time");
     }
 
-    /// Looks each so many microseconds, at which each wait was so long.
+    /// Looks at fixed intervals, at which each wait was equally long.
     struct Looks {
         decision: Decision,
         seen: Seen,
@@ -329,7 +333,7 @@ mod tests {
             self.decision.is_batch
         }
 
-        /// As many as it takes to find out that somebody computes, or that nobody does.
+        /// Looks until the close look has a result, either way.
         fn look_closely(&mut self, waits_us: [u64; 2]) -> bool {
             for _ in 0..100 {
                 if self.next != 1 {
@@ -343,7 +347,8 @@ mod tests {
             self.decision.is_batch
         }
 
-        /// So many times, with a pause after each, each twice as long.
+        /// Meets a computing process `times` times; each pause is twice as long as the last
+        /// one.
         fn meet_who_computes(&mut self, times: u32) {
             for _ in 0..times {
                 while !self.look(500_000, 10) {}
@@ -352,7 +357,7 @@ mod tests {
             while !self.look(500_000, 10) {}
         }
 
-        /// It meets somebody who computes: for how long it is not tried again.
+        /// Meets a computing process. Returns how long SCHED_BATCH is not tried again.
         fn pause_us(&mut self) -> u64 {
             assert!(!self.look_closely([4_000, 4_000]));
             let since_us = self.seen.at_us;
@@ -400,12 +405,12 @@ mod tests {
             assert!((0..LOOKS_AFTER_CLOSE_LOOK).all(|_| looks.look(10_000, 800)));
             assert_eq!(looks.next, WAKES_A_LOOK);
         }
-        // Waits that are long on average are looked at in any case.
+        // A very long average wait leads to a close look in any case.
         assert!(looks.look_closely([600, 900]));
         assert!(looks.look(10_000, 2_000));
         assert!(looks.next == 1 && !looks.look_closely([2_000, 2_000]));
         assert!((0..10).any(|_| looks.look(500_000, 50)));
-        // A long one among them is somebody who has computed once.
+        // A single long wait is a process that computed once.
         assert!(looks.look(10_000, 300));
         assert!(looks.look(4_000, 4_000));
         while looks.next == 1 {
@@ -477,7 +482,7 @@ mod tests {
         assert!(!looks.look(500_000, 1_000));
         assert!(looks.look(10_000, 30), "it is short now");
         assert!(!looks.look_closely([4_000, 1_000]));
-        // Where waits are short it need not be known.
+        // Where waits are short, the wait under the usual policy is not needed.
         while !looks.look(500_000, 10) {}
         assert!((0..100).all(|_| looks.look(500_000, 100)));
     }

@@ -1,17 +1,17 @@
-//! The vocabulary of the event loop: what an event is about, the table whose entries events
-//! name by number, and what a turn of the loop costs.
+//! The vocabulary of the event loop: the subject of an event, the table whose entries events
+//! name by number, and the cost of a turn of the loop.
 
 use super::sys::process;
 use tracing::debug;
 
 // ---- Tokens ---------------------------------------------------------------
 //
-// What an event of the epoll is about.
+// The subject of an event of the epoll.
 //
-// An event's data is either a session id (generation in the upper half, never
-// 0) or, with an empty upper half, a [`Source`] and a number.
+// An event's data is either a session id (generation in the upper half, never 0) or, with an
+// empty upper half, a [`Source`] and a number.
 
-/// What an event that is no session's is about.
+/// The subject of an event that is not about a session.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u32)]
 pub enum Source {
@@ -27,7 +27,7 @@ pub enum Source {
     Jobs,
     Errand,
     Wake,
-    /// Another thread's epoll has events.
+    /// The epoll of another thread has events.
     Sessions,
 }
 
@@ -48,13 +48,13 @@ const SOURCES: [Source; 13] = [
 ];
 const NUMBER_BITS: u32 = 24;
 
-/// Event data of a source; numbers are below 2^24.
+/// The event data of a source. `number` is below 2^24.
 pub fn token(source: Source, number: u32) -> u64 {
     debug_assert!(number < 1 << NUMBER_BITS);
     u64::from(((source as u32) << NUMBER_BITS) | number)
 }
 
-/// The other way; None if it is a session's, or nobody's.
+/// The inverse of `token`; None if the data is a session's, or not valid.
 pub fn source_of(data: u64) -> Option<(Source, u32)> {
     let word = u32::try_from(data).ok()?;
     let source = SOURCES.get((word >> NUMBER_BITS).checked_sub(1)? as usize)?;
@@ -63,10 +63,10 @@ pub fn source_of(data: u64) -> Option<(Source, u32)> {
 
 // ---- Slab -----------------------------------------------------------------
 //
-// A table whose entries keep their number. Freed numbers are used again, so
-// whoever keeps a number across time compares a serial as well.
+// A table whose entries keep their number. Freed numbers are used again, so code that keeps a
+// number across rounds also compares a serial.
 
-/// The table; at most `limit` entries.
+/// The table; it has at most `limit` entries.
 pub struct Slab<T> {
     entries: Vec<Option<T>>,
     free: Vec<u32>,
@@ -86,7 +86,7 @@ impl<T> Slab<T> {
         self.entries.len() - self.free.len()
     }
 
-    /// All are below this.
+    /// All numbers in use are below this.
     pub fn numbers(&self) -> u32 {
         self.entries.len() as u32
     }
@@ -132,24 +132,24 @@ impl<T> Slab<T> {
 
 // ---- Turns ----------------------------------------------------------------
 //
-// How long the loop is at it before it looks for events again.
+// How long the loop works before it looks for events again.
 //
-// What one client sends or owns may be of any size, and everybody else waits while the
-// loop is at it. So all that grows with it is done in slices, and what a turn took and
-// how much it did is measured: the view `pg_baton_dispatchers` shows the longest, and
-// the log (`debug`) each that was longer than those before.
+// What one client sends or owns may be of any size, and all other clients wait while the loop
+// handles it. So all work that grows with it is done in slices. The time and the work of each
+// turn are measured: the view `pg_baton_dispatchers` shows the longest turn, and the log
+// (`debug`) each turn longer than those before.
 //
-// A turn's time is the thread's processor time, which is not others' to spoil. To read
-// that in each turn would cost as much as a short turn does, so it is read once a
-// millisecond: a turn is then no longer than what the thread has used since, and no
-// longer than the clock says.
+// A turn's time is processor time of its thread, which other threads cannot lengthen. To read
+// that clock in each turn would cost as much as a short turn, so it is read once a millisecond.
+// A turn is then at most as long as the processor time since the last reading, and at most as
+// long as the elapsed time.
 
-/// A sample is good for so long.
+/// How long a reading of the processor time is used, in microseconds.
 const SAMPLE_US: u64 = 1_000;
-/// Shorter turns are of no interest.
+/// Turns that are shorter are not reported, in microseconds.
 const NOTED_US: u64 = 1_000;
 
-/// One thread's.
+/// The readings of one thread's processor time.
 #[derive(Default)]
 pub struct TurnClock {
     sampled_us: Option<u64>,
@@ -157,7 +157,6 @@ pub struct TurnClock {
 }
 
 impl TurnClock {
-    /// A turn begins.
     pub fn begins(&mut self, now_us: u64) {
         let is_fresh = |sampled_us| now_us < sampled_us + SAMPLE_US;
         if !self.sampled_us.is_some_and(is_fresh) {
@@ -171,10 +170,10 @@ impl TurnClock {
 #[derive(Default)]
 pub struct Turns {
     pub longest_us: u64,
-    /// The most that one has done, in pieces ([`work`]).
+    /// The most work of a single turn, in pieces ([`work`]).
     most_work: usize,
     began_us: u64,
-    /// Of this turn.
+    /// The work of the present turn, in pieces.
     pub work: usize,
 }
 
@@ -200,19 +199,19 @@ impl Turns {
     }
 }
 
-/// What a turn of the loop does, in pieces ([`Turns`]).
+/// The work of a turn of the loop, in pieces ([`Turns`]).
 ///
-/// A piece takes about a quarter of a microsecond on a machine of these years: a look at
-/// an item of a context, or 512 bytes of a long value. Other things count for several.
+/// A piece takes about a quarter of a microsecond on a machine of 2026: the inspection of one
+/// item of a context, or 512 bytes of a long value. Other operations count for several.
 pub mod work {
     pub const EVENT: usize = 8;
     pub const PACKET: usize = 8;
-    /// Of the core's.
+    /// An action of the core.
     pub const ACTION: usize = 16;
     pub const ROW: usize = 16;
     /// A step of a login.
     pub const LOGIN: usize = 32;
-    /// Its end, with that of its connection.
+    /// The end of a login, and of its connection.
     pub const LOGIN_END: usize = 128;
 }
 

@@ -1,14 +1,13 @@
-//! Work that takes too long for the event loop: checking passwords, which
-//! costs CPU, and asking the name service, which may wait for a network.
+//! Work that takes too long for the event loop: password checks, which cost CPU, and questions
+//! to the name service, which may wait for a network.
 //!
-//! One thread each. How often a password is hashed is said by its verifier, and
-//! any role may set itself one with a count of hours: so that work is done in
-//! slices. A new job gets its first slice at once, and nearly all need no other;
-//! the rest take turns. Nobody's work goes on when who waits for it has gone.
+//! Each of the two has a thread. A verifier says how often its password is hashed, and any role
+//! may give itself a verifier with a count that takes hours. So the thread works in slices. A
+//! new job gets its first slice at once, and nearly all jobs need no other; the rest take
+//! turns. A job stops when the login that waits for it has gone.
 //!
-//! The number of jobs is bounded by the number of logins.
-//! Results are brought by a channel; an eventfd tells the event loop that there
-//! are some.
+//! The number of logins bounds the number of jobs. A channel carries the results; an eventfd
+//! tells the event loop that there are some.
 
 use crate::protocol::auth::server::PasswordJob;
 use crate::shell::sys::process;
@@ -20,39 +19,39 @@ use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::sync::mpsc::{self, TryRecvError};
 use std::sync::Arc;
 
-/// Iterations of a hash between two looks at what else there is to do: some
-/// two milliseconds, and all that a usual password needs.
+/// Iterations of a hash in one slice: some two milliseconds, and all that a usual password
+/// needs.
 const SLICE_ITERATIONS: u32 = 8192;
 
-/// A client's password to be checked; number and serial name who waits for it.
+/// A client's password to check. Number and serial name the login that waits for the result.
 pub struct Job {
     pub login: u32,
     pub serial: u64,
     pub job: PasswordJob,
 }
 
-/// A user's name to be found.
+/// An operating-system user whose name a login waits for.
 pub struct Name {
     pub login: u32,
     pub serial: u64,
     pub uid: u32,
 }
 
-/// What came of it.
+/// The result of a job.
 pub enum Done {
     Password {
         login: u32,
         serial: u64,
         matches: bool,
     },
-    /// Of a client that speaks TLS.
+    /// The TLS handshake of a client has ended.
     Handshake(Handshake),
-    /// The configuration of this generation about TLS has been loaded.
+    /// The TLS configuration of this generation has been loaded.
     TlsLoaded {
         generation: u64,
         result: Result<ServerContext, String>,
     },
-    /// "" if the user has none.
+    /// Empty if the user has no name.
     Name {
         login: u32,
         serial: u64,
@@ -61,7 +60,7 @@ pub enum Done {
 }
 
 impl Job {
-    /// Does a part of it.
+    /// Does one slice; the result, if that was the last one.
     fn step(&mut self) -> Option<Done> {
         let matches = self.job.step(SLICE_ITERATIONS)?;
         Some(Done::Password {
@@ -72,7 +71,7 @@ impl Job {
     }
 }
 
-/// Where results go; false once nobody reads them any more.
+/// Takes results for the event loop; false once the event loop has gone.
 #[derive(Clone)]
 pub struct Results {
     done: mpsc::Sender<Done>,
@@ -87,7 +86,7 @@ impl Results {
     }
 }
 
-/// The threads, seen from who has work for them.
+/// The sending side of the threads, for code that has jobs for them.
 #[derive(Clone)]
 pub struct JobsIn {
     work: mpsc::Sender<Job>,
@@ -97,7 +96,7 @@ pub struct JobsIn {
 
 impl JobsIn {
     pub fn give(&self, job: Job) {
-        // The thread ends only with us.
+        // The thread ends only with this process.
         let _ = self.work.send(job);
     }
 
@@ -105,13 +104,13 @@ impl JobsIn {
         let _ = self.names.send(name);
     }
 
-    /// For other threads that have something to tell the event loop.
+    /// For other threads that report to the event loop.
     pub fn results(&self) -> Results {
         self.results.clone()
     }
 }
 
-/// The threads, seen from the event loop.
+/// The threads, as the event loop sees them.
 pub struct Jobs {
     jobs: JobsIn,
     done: mpsc::Receiver<Done>,
@@ -142,7 +141,7 @@ impl Jobs {
         Ok(Jobs { jobs, done })
     }
 
-    /// For who has work.
+    /// The sending side, for code that has jobs.
     pub fn input(&self) -> JobsIn {
         self.jobs.clone()
     }
@@ -159,13 +158,13 @@ impl Jobs {
         process::drain(&self.jobs.results.wake);
     }
 
-    /// There may be more to take.
+    /// Wakes the event loop once more, as there may be more results.
     pub fn wake_again(&self) {
         process::signal_event(&self.jobs.results.wake);
     }
 }
 
-/// Until nobody is left to give work, or to take what came of it.
+/// Works until no sender of jobs, or no receiver of results, is left.
 fn do_work(jobs: &mpsc::Receiver<Job>, bring: impl Fn(Done) -> bool) {
     let mut unfinished: VecDeque<Job> = VecDeque::new();
     loop {
@@ -236,7 +235,7 @@ mod tests {
             if let Done::Password { login, .. } = done {
                 order.borrow_mut().push(login);
                 if login == 2 {
-                    // Nothing is wanted any more, nothing will come.
+                    // Both sides have gone: no job is wanted, and none will come.
                     endless_wanted.take();
                     give.take();
                 }

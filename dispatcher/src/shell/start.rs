@@ -1,8 +1,7 @@
-//! From the program's start to the event loop.
+//! From the start of the program to the event loop.
 //!
-//! The launcher leaves descriptor 3 (its channel) and 4 (the CONTROL memory),
-//! and sends PARAMETERS first of all. Until these have come the start may
-//! block; afterwards nothing does.
+//! The launcher passes descriptor 3 (its channel) and 4 (the CONTROL memory), and sends
+//! PARAMETERS first. Until PARAMETERS has arrived the start may block; afterwards nothing does.
 
 use super::event_loop::shutdown::is_backend;
 use super::event_loop::{Dispatcher, Parts};
@@ -36,20 +35,22 @@ use zeroize::Zeroizing;
 
 const CHANNEL: RawFd = 3;
 const CONTROL: RawFd = 4;
-/// The number for client sockets, if the limit of open files allows it.
+/// The descriptor number that all client sockets have in the epolls, if the limit of open files
+/// allows it.
 const CLIENT_NUMBER: u64 = 900;
-/// Below the limit that the server's processes have.
+/// If the limit of open files is low, the number is this far below it.
 const BELOW_LIMIT: u64 = 24;
-/// The control socket, in the data directory: where dispatcher_link.h says, and why there.
+/// The control socket, in the data directory. dispatcher_link.h gives the path and the reason
+/// for it.
 const CONTROL_SOCKET: &str = "pg_stat_tmp/pg_baton.ctl";
-/// How long to wait for PARAMETERS.
+/// How long to wait for PARAMETERS, in milliseconds.
 const FIRST_WORD_MS: i32 = 30_000;
 
-/// `baton-dispatcher`.
+/// The main function of `baton-dispatcher`.
 pub fn main(_arguments: Arguments) -> Result<()> {
     memory::join_free_blocks_at_once();
     openssl_memory::take_over();
-    // Before the first thread, which inherits what is blocked.
+    // Before the first thread starts, as threads inherit the blocked signals.
     let signals = process::signals().context("could not set up signals")?;
     let log = super::log::start();
     match prepare(signals).and_then(|(dispatcher, epolls)| {
@@ -64,7 +65,7 @@ pub fn main(_arguments: Arguments) -> Result<()> {
     }
 }
 
-/// Waits for the launcher's first words. Blocks.
+/// Waits for PARAMETERS from the launcher. Blocks.
 fn first_parameters(channel: &OwnedFd, buffer: &mut [u8]) -> Result<(Parameters, Passphrase)> {
     let waiting = Epoll::new()?;
     waiting.add(channel.as_raw_fd(), epoll::IN, 0)?;
@@ -105,7 +106,7 @@ fn prepare(signals: OwnedFd) -> Result<(Dispatcher, Vec<Arc<Epoll>>)> {
     let parameters = Arc::new(parameters);
     batch_scheduling::set_most_wait_us(parameters.constants.batch_scheduling_wait_us);
 
-    // Backends have the limit that we were started with.
+    // Backends have the limit that this process was started with.
     let (soft, hard) =
         process::raise_descriptor_limit().context("could not raise the limit of open files")?;
     let number = CLIENT_NUMBER.min(soft.saturating_sub(BELOW_LIMIT));
@@ -115,18 +116,19 @@ fn prepare(signals: OwnedFd) -> Result<(Dispatcher, Vec<Arc<Epoll>>)> {
 
     let directory = PathBuf::from(&parameters.data_directory);
     if !parameters.data_directory.is_empty() {
-        // The path of a socket is short; the working directory is the data
-        // directory already.
+        // The path of a socket must be short; the working directory is already the data
+        // directory.
         std::env::set_current_dir(&directory).context("could not enter the data directory")?;
     }
     let control_path = PathBuf::from(CONTROL_SOCKET);
     if let Some(folder) = control_path.parent() {
-        // It is there since initdb, unless somebody took it for rubbish.
+        // initdb creates the folder; it may have been removed by mistake.
         let _ = std::fs::create_dir(folder);
     }
     let control_listener = socket::listen_unix(&control_path, Kind::Packets, 0o700, None)
         .context("could not listen on the control socket; does another dispatcher run?")?;
-    // The ports come before anything that an earlier dispatcher may still use.
+    // The ports open before this process takes anything that an earlier dispatcher may still
+    // use.
     let listeners = ports::open(&parameters)?;
     let tls = TlsOffer::new(load_tls(&parameters, &passphrase));
     drop(passphrase);
@@ -197,7 +199,8 @@ fn prepare(signals: OwnedFd) -> Result<(Dispatcher, Vec<Arc<Epoll>>)> {
     Ok((dispatcher, epolls))
 }
 
-/// Before the threads start that serve clients, which inherit it.
+/// Gives up access to files. Called before the threads start that serve clients, as they
+/// inherit it.
 fn give_up_files() {
     match process::confine_files() {
         Ok(()) => super::log::give_up_files(),
@@ -207,8 +210,9 @@ fn give_up_files() {
     }
 }
 
-/// As stock where a process cannot load it (SubPostmasterMain): clients that
-/// ask for TLS get none, and the log says why. Each reload tries again. Blocks.
+/// Loads the TLS configuration. If that fails, clients that ask for TLS get none and the log
+/// says why, as in a server process that cannot load it (SubPostmasterMain). Each reload tries
+/// again. Blocks.
 fn load_tls(parameters: &Parameters, passphrase: &Passphrase) -> Option<ServerContext> {
     if !parameters.tls.is_on {
         return None;
@@ -226,12 +230,13 @@ fn load_tls(parameters: &Parameters, passphrase: &Passphrase) -> Option<ServerCo
     loaded.ok()
 }
 
-/// Clients beyond those who may come in that are heard before they are told so.
+/// Clients beyond the limit whose startup packets are still read, so that they get an error
+/// message.
 const HEARD_IN_VAIN: u64 = 32;
 
-/// The highest numbers of descriptors for sessions, and for clients that are
-/// heard in vain. Four descriptors a backend and some for the rest are kept from
-/// sessions, but never more than half of all.
+/// The highest descriptor numbers for sessions, and for clients beyond the limit that only get
+/// an error. Four descriptors for each backend, and some for the rest, are kept from sessions,
+/// but never more than half of all.
 fn highest_clients(limit: u64, backends: usize) -> (RawFd, RawFd) {
     let kept = (4 * backends as u64 + 64 + HEARD_IN_VAIN).min(limit / 2);
     let number = |limit: u64| RawFd::try_from(limit).unwrap_or(RawFd::MAX);

@@ -1,5 +1,5 @@
-//! Clients connect, log in, and become sessions; and what the launcher is asked about them
-//! and sends by itself.
+//! Clients connect, log in, and become sessions. The dispatcher's exchange with the launcher
+//! about them.
 
 use super::shutdown::is_backend;
 use super::Dispatcher;
@@ -24,15 +24,15 @@ use std::sync::atomic::Ordering::SeqCst;
 use std::sync::Arc;
 use tracing::{info, warn};
 
-/// Connections taken in one round, from all listeners together.
+/// Connections accepted in one round, by all listeners together.
 pub(super) const ACCEPTS_A_ROUND: usize = 64;
-/// Of what other threads have found out for logins.
+/// Results of other threads that one round takes for logins.
 const RESULTS_A_ROUND: usize = 64;
 
 impl Dispatcher {
     pub(super) fn accept_clients(&mut self, index: u32) {
-        // In proportion to how many others are to be served: a single knock
-        // needs no second look, and a crowd is let in fast enough.
+        // In proportion to the other events of the round: a single new connection needs no
+        // second accept, and a crowd is let in fast enough.
         let most = (self.round_events / 4).clamp(1, ACCEPTS_A_ROUND);
         for _ in 0..most {
             if self.accepts_left == 0 {
@@ -58,7 +58,7 @@ impl Dispatcher {
         }
     }
 
-    /// What other threads have found out, some of it.
+    /// Takes some of the results of other threads.
     pub(super) fn jobs_done(&mut self) {
         self.jobs.woken();
         for _ in 0..RESULTS_A_ROUND {
@@ -87,8 +87,8 @@ impl Dispatcher {
         self.jobs.wake_again();
     }
 
-    /// Does what logins want of others. To be called after each thing that they are
-    /// told.
+    /// Carries out the effects that the logins ask for. Must be called after each call that
+    /// tells the logins something.
     pub(super) fn logins_want(&mut self) {
         while let Some(effect) = self.logins.next_effect() {
             match effect {
@@ -113,8 +113,8 @@ impl Dispatcher {
                     generation,
                     answer,
                 } => {
-                    // A client may have come after this round began; then what was
-                    // committed before must count for it.
+                    // The client may have come after this round began. Settings that were
+                    // committed before it came must apply to it.
                     self.look_at_settings();
                     self.login_answered(login, serial, generation, answer);
                 }
@@ -124,7 +124,7 @@ impl Dispatcher {
         }
     }
 
-    /// A client has said who it is.
+    /// The client's startup packet is complete.
     fn startup(&mut self, login: u32, startup: Startup) {
         if let Some(why) = self.why_native(&startup) {
             self.logins.goes_native(login, startup, why);
@@ -145,9 +145,9 @@ impl Dispatcher {
         (self.scheduler.is_memory_full()).then_some(Why::ContextMemory)
     }
 
-    /// What a new client is told while nobody can be served. A launcher that
-    /// has just gone is back in a second, and client and question wait for it;
-    /// if it stays away the server has restarted after a crash.
+    /// The report for a new client while the pool can serve no session. After the launcher has
+    /// gone it is usually back within a second, and the client and its question wait for it; if
+    /// it stays away, the server has restarted after a crash.
     pub(super) fn not_now(&self) -> Option<Report> {
         if self.server.is_stopping() {
             return Some(Report::fatal(
@@ -164,7 +164,7 @@ impl Dispatcher {
         None
     }
 
-    /// Whoever has sent wrong keys of late is not heard: not even whether this one is
+    /// A sender of wrong keys is ignored for a while, and does not learn whether this key is
     /// right (login/places.rs).
     fn cancel_requested(&mut self, login: u32, request: CancelRequest) {
         let Some(from) = self.logins.sender_of(login) else {
@@ -203,15 +203,15 @@ impl Dispatcher {
         self.logins.forget(login);
     }
 
-    /// The number of a process of the server. What it does, and whether the key is its
-    /// own, only the postmaster knows.
+    /// Is this the process ID of a process of the server? Only the postmaster knows what the
+    /// process does and whether the key is right.
     fn is_server_s(&self, pid: i32) -> bool {
         let postmaster = self.control.header.postmaster_pid.load(SeqCst);
         let pid = u32::try_from(pid).ok().filter(|pid| *pid < FIRST_PID);
         pid.is_some_and(|pid| is_backend(pid, postmaster).is_some())
     }
 
-    /// By the limits at the door.
+    /// Applies the limits at login. Returns an error if the client may not come in.
     pub(super) fn has_room_for(
         &self,
         address: &Address,
@@ -223,7 +223,7 @@ impl Dispatcher {
         answers::has_room_for(scheduler, natives, limits, address, (role, superuser))
     }
 
-    /// A client has proved itself. May it come in?
+    /// Turns a client that has proved its identity into a session, if it may come in.
     fn enter(&mut self, client: Entering) {
         let Entering {
             socket,
@@ -271,10 +271,11 @@ impl Dispatcher {
 
 // ---- Launcher -------------------------------------------------------------
 //
-// What the launcher is asked, and says: parameters, and who may log in.
+// What the dispatcher asks the launcher, and what the launcher sends: parameters, and answers
+// about logins.
 
 impl Dispatcher {
-    /// A launcher that is new takes over; open questions are asked again, once.
+    /// A new launcher takes over. Open questions are asked again, once.
     pub(super) fn launcher_connected(&mut self, number: u32) {
         let old = self.launcher.is_at(number);
         self.logins.launcher_is(true);
@@ -297,8 +298,8 @@ impl Dispatcher {
         }
     }
 
-    /// What the scheduler wants to know of the launcher. At the end of each round: a
-    /// launcher that comes later is asked about limits anew.
+    /// Sends the scheduler's questions to the launcher. Called at the end of each round; a
+    /// launcher that connects later is asked about the limits again.
     pub(super) fn ask_what_pools_want(&mut self) {
         for ask in self.scheduler.take_asks() {
             let (role, database) = (ask.role, ask.database);
@@ -307,7 +308,7 @@ impl Dispatcher {
         }
     }
 
-    /// Questions whose asker has gone are forgotten.
+    /// Forgets the questions of logins that have gone.
     pub(super) fn forget_questions(&mut self) {
         let logins = &self.logins;
         (self.launcher).forget_questions(|Asker { login, serial }| logins.has(login, serial));
@@ -341,7 +342,7 @@ impl Dispatcher {
             MSG_LOGIN_ANSWER => {
                 let (request, answer) = Answer::parse(frame.payload)?;
                 let answer = Arc::new(answer);
-                // What the launcher has noticed of settings counts for this client.
+                // Changes of settings that the launcher has noticed must apply to this client.
                 self.look_at_settings();
                 if let Some(question) = self.launcher.answered(request) {
                     let (asker, generation) = (question.asker, question.generation);

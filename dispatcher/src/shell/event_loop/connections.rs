@@ -21,17 +21,19 @@ use std::collections::HashMap;
 use std::os::fd::AsRawFd;
 use tracing::{info, warn};
 
-/// Packets taken in one round from all connections together; each has its share.
+/// Packets read in one round from all control connections together. Each connection has its
+/// share.
 const PACKETS_OF_ALL: usize = 1024;
-/// A packet of so many bytes counts once more for each of these.
+/// A packet counts once, and once more for each of these many bytes.
 const BYTES_A_PACKET: usize = 4096;
 
-/// From one connection before others get their turn, with so many events in the round.
+/// Packets read from one connection before others get their turn, in a round of `events`
+/// events.
 fn packets_a_round(events: usize) -> usize {
     (PACKETS_OF_ALL / events.max(1)).clamp(8, PACKETS_A_ROUND)
 }
 
-/// It came in pieces: `payload` is all of a buffer.
+/// Is this a PUT that came in pieces? Its payload then fills a whole buffer.
 fn is_long_put(frame: &Frame<'_>) -> bool {
     frame.kind == MSG_PUT && Contexts::is_long(frame.payload.len())
 }
@@ -54,8 +56,8 @@ impl Dispatcher {
         }
     }
 
-    /// What this connection's backend has said is not done yet: what comes later, its
-    /// end as well, is read later.
+    /// Is a message of this connection's backend still being processed? Later messages, and the
+    /// end of the connection, are read afterwards.
     fn is_busy_with(&self, number: u32) -> bool {
         match self.connections.peer(number) {
             Some(Peer::Backend(slot)) => self.scheduler.is_busy_with(slot),
@@ -63,7 +65,7 @@ impl Dispatcher {
         }
     }
 
-    /// At the end of each round.
+    /// Called at the end of each round.
     pub(super) fn go_on_with_contexts(&mut self) {
         self.scheduler.go_on_with_contexts();
         for number in self.scheduler.take_heard_again() {
@@ -108,14 +110,14 @@ impl Dispatcher {
                 break;
             }
         }
-        // Stored passwords, and sessions' words.
+        // The buffers may hold stored passwords and contents of sessions.
         overwrite(&mut buffer[..used]);
         overwrite(&mut whole);
         self.buffer = buffer;
     }
 
-    /// A connection that said what it may not. A backend's process has its slot
-    /// no longer, and must not go on writing there: it is told to end.
+    /// Closes a connection whose message is not allowed. If it belongs to a backend, the
+    /// process loses its slot. It must not go on writing there, so it is told to end.
     fn expel(&mut self, number: u32, offence: Offence) {
         match self.connections.peer(number) {
             None => return,
@@ -128,7 +130,7 @@ impl Dispatcher {
         self.connections.close(number);
     }
 
-    /// At the end of each round: whose connections have ended.
+    /// Handles the connections that have ended; called at the end of each round.
     pub(super) fn bury_dead(&mut self) {
         loop {
             for number in self.scheduler.take_failed_connections() {
@@ -168,7 +170,8 @@ impl Dispatcher {
         };
         match peer {
             Peer::Unknown => self.hello(number, frame),
-            // He has taken the last answer when he asks again, or they would pile up.
+            // The holder has received the last answer when it asks again; otherwise answers
+            // would pile up.
             Peer::Holder
                 if frame.kind == MSG_HELLO_QUERY && !self.connections.has_unsent(number) =>
             {
@@ -277,7 +280,7 @@ impl Dispatcher {
             MSG_HELLO_QUERY if what == QUERY_LEAVE_DATABASE => {
                 Ok(self.hold_database(number, frame.session, reader)?)
             }
-            // A hold ends with its holder's connection, and with nothing else.
+            // A hold ends only with the connection of its holder.
             MSG_HELLO_QUERY if self.connections.peer(number) == Some(Peer::Holder) => {
                 Err(Offence::OutOfOrder)
             }
@@ -350,7 +353,7 @@ impl Dispatcher {
         Ok(())
     }
 
-    /// Whose turn it is between a client and the process that is to let it in.
+    /// Says whether the process that authenticates the client waits for the client.
     fn is_awaited(
         &mut self,
         (login, serial): LoginId,
@@ -362,8 +365,7 @@ impl Dispatcher {
         Ok(())
     }
 
-    /// The server has let a native session in. What it is told if that is one session
-    /// too many.
+    /// The server has let a native session in. The answer says whether that exceeds a limit.
     fn native_is_in(&mut self, number: u32, mut reader: Reader<'_>) -> Result<(), Malformed> {
         let said = NativeIn::read(&mut reader)?;
         reader.end()?;
@@ -407,8 +409,8 @@ impl Dispatcher {
         Ok(())
     }
 
-    /// At the end of each round: the sessions in databases that are held. The rows of a role
-    /// add up.
+    /// Sends the sessions in held databases to their holders; called at the end of each round.
+    /// The rows of one role add up.
     pub(super) fn tell_holders(&mut self) {
         for found in self.scheduler.take_found() {
             let rows = (found.roles.into_iter())
@@ -422,16 +424,16 @@ impl Dispatcher {
 
 // ---- Views ----------------------------------------------------------------
 //
-// Views are answered.
+// The dispatcher answers the queries of views.
 //
-// Sessions, backends and pools are many: their rows are made and sent a slice at a
-// time, and everybody else is served in between.
+// There may be many sessions, backends and pools. Their rows are made and sent a slice at a
+// time; other events are handled in between.
 
-/// Looked at for all readers in a round: rows of so many sessions take a millisecond, with
-/// sending them.
+/// Rows examined in one round, for all readers together. To make and send the rows of this many
+/// sessions takes a millisecond.
 pub(super) const ROWS_A_ROUND: usize = 256;
 
-/// Who reads, and how far he has come, by control connection.
+/// The readers of views and their positions, by control connection.
 #[derive(Default)]
 pub struct Readers {
     at: HashMap<u32, ViewReader>,
@@ -439,7 +441,7 @@ pub struct Readers {
 
 struct ViewReader {
     rows: Rows,
-    /// Behind them, where sessions are asked for: the next native one.
+    /// After the pool's sessions: the next native session to list.
     next_native: u32,
 }
 
@@ -450,7 +452,7 @@ impl Readers {
 }
 
 impl Dispatcher {
-    /// The next slice, if the one before has been taken.
+    /// Sends the next slice, if the reader has received the previous one.
     pub(super) fn read_on(&mut self, number: u32) {
         let Some(at) = self.readers.at.get_mut(&number) else {
             return;
@@ -458,7 +460,7 @@ impl Dispatcher {
         if self.connections.has_unsent(number) {
             return;
         }
-        // Its event comes again.
+        // The connection's event comes again in the next round.
         let most = self.rows_left;
         if most == 0 {
             return;
@@ -477,7 +479,7 @@ impl Dispatcher {
         self.connections.send_all(number, done, Then::Close);
     }
 
-    /// The rows of one view, and the end of them; none of one that is not known.
+    /// Sends the rows of one view, and their end. An unknown view has no rows.
     pub(super) fn answer_query(&mut self, number: u32, what: u32) {
         let view = match what {
             QUERY_SESSIONS => Some(View::Sessions),

@@ -1,13 +1,13 @@
-//! The event loop: what has happened goes to whom it concerns, and what that one
-//! wants of others goes to them.
+//! The event loop hands each event to the part that it concerns, and carries the requests of
+//! one part to another.
 //!
-//! One thread has a [`Dispatcher`] at a time (`threads`). Its parts do not know of
-//! each other, but downwards: the launcher's questions go by the control
-//! connections, and who may come in is a matter of the scheduler's sessions.
+//! One thread at a time has the [`Dispatcher`] (`threads`). Its parts know only the parts below
+//! them: the launcher's questions travel over the control connections, and the scheduler's
+//! sessions decide whether a client may come in.
 //!
-//! Within a round, events are handled as they came; what they cause is
-//! gathered and done once at the end: backends that died (an event of the same
-//! round may still name their sessions), then pools that have to be looked at.
+//! A round handles events in the order in which they came. It collects what they cause and does
+//! that once, at its end: first backends that died, since an event of the same round may still
+//! name their sessions; then pools that have to be inspected.
 //!
 //! | module | what it does |
 //! |---|---|
@@ -47,17 +47,17 @@ use std::time::{Duration, Instant, SystemTime};
 /// Microseconds from 1970 to 2000, the epoch of TimestampTz.
 const POSTGRES_EPOCH_US: i64 = 946_684_800_000_000;
 
-/// One dispatcher.
+/// The whole state of the dispatcher.
 pub struct Dispatcher {
     control: Control,
     parameters: Arc<Parameters>,
-    /// Of the monotonic clock.
+    /// The start, in microseconds of the monotonic clock.
     began_us: i64,
     started_at: i64,
     now: Now,
-    /// Events of this round.
+    /// Events in this round.
     round_events: usize,
-    /// Clients that may still be let in in this round, and rows still be sent.
+    /// Connections that this round may still accept, and rows of views that it may still send.
     accepts_left: usize,
     rows_left: usize,
     finished: bool,
@@ -69,7 +69,7 @@ pub struct Dispatcher {
     jobs: Jobs,
     launcher: Launcher,
     connections: Connections,
-    /// For packets; empty while one is being read.
+    /// Holds a packet while it is read; empty in between.
     buffer: Vec<u8>,
     control_path: PathBuf,
     readers: Readers,
@@ -77,17 +77,17 @@ pub struct Dispatcher {
     server: Server,
     timers: Timers,
     turns: Turns,
-    /// Wakes the main thread.
+    /// An eventfd that wakes the main thread.
     wake: OwnedFd,
-    /// Requests to cancel that were for a session of ours.
+    /// Cancel requests that named a session of the pool.
     cancels: u64,
-    /// scheduler's count of closed sockets when it was last looked at.
+    /// The scheduler's count of closed sockets at the last inspection.
     closed_sockets: u64,
-    /// That wait for sessions.
+    /// Threads that wait for events of sessions.
     threads: usize,
 }
 
-/// What a dispatcher is made of.
+/// What a dispatcher is built from.
 pub struct Parts {
     pub control: Control,
     pub parameters: Arc<Parameters>,
@@ -98,17 +98,17 @@ pub struct Parts {
     pub jobs: Jobs,
     pub connections: Connections,
     pub control_path: PathBuf,
-    /// The launcher's channel.
+    /// The channel to the launcher.
     pub channel: OwnedFd,
     pub postmaster: OwnedFd,
     pub signals: OwnedFd,
     /// Backend slots of live backends of an earlier dispatcher.
     pub orphans: Vec<(u32, OwnedFd)>,
-    /// That wait for sessions.
+    /// Threads that wait for events of sessions.
     pub threads: usize,
 }
 
-/// Now, as TimestampTz counts.
+/// The present time, as a TimestampTz in microseconds.
 fn timestamp() -> i64 {
     let since = SystemTime::now()
         .duration_since(SystemTime::UNIX_EPOCH)
@@ -166,7 +166,7 @@ impl Dispatcher {
         Ok(dispatcher)
     }
 
-    /// Since the start.
+    /// Microseconds from the start of the dispatcher to this time.
     fn passed_us(&self, shared_us: i64) -> u64 {
         (shared_us - self.began_us) as u64
     }
@@ -182,7 +182,7 @@ impl Dispatcher {
         self.logins.set_clock(self.now);
     }
 
-    /// Microseconds of the monotonic clock at the round's begin.
+    /// Microseconds of the monotonic clock at the beginning of the round.
     pub fn now_us(&self) -> u64 {
         self.now.us
     }
@@ -191,23 +191,23 @@ impl Dispatcher {
         self.finished
     }
 
-    /// Every transaction is to go another way (pg_baton.force_migration).
+    /// Does every transaction change its way (pg_baton.force_migration)?
     pub fn is_tested(&self) -> bool {
         self.parameters.force_migration
     }
 
-    /// Has the main thread come out of its wait.
+    /// Makes the main thread return from its wait.
     pub fn wake_main_thread(&self) {
         process::signal_event(&self.wake);
     }
 
-    /// What the server's processes see of the parameters.
+    /// Publishes the parameters that the server's processes read in CONTROL.
     fn show_parameters(&self) {
         let forces = u32::from(self.parameters.force_migration);
         self.control.header.force_migration.store(forces, SeqCst);
     }
 
-    /// What has come, and what time has brought.
+    /// Handles the events that have come, then what is due by time.
     pub fn round(&mut self, events: &[Event], clock: &mut TurnClock) {
         self.read_clock();
         clock.begins(self.now.us);
@@ -260,21 +260,21 @@ impl Dispatcher {
                 self.logins_want();
             }
             Source::Wake => process::drain(&self.wake),
-            // Its events are in this round (threads.rs).
+            // The events of that epoll are part of this round (threads.rs).
             Source::Sessions => {}
         }
     }
 
-    /// A role's or a database's settings may have changed.
+    /// Takes over changed settings of roles and databases.
     fn look_at_settings(&mut self) {
         if let Some(changed) = self.scheduler.look_at_settings() {
-            // Answers say whose sessions are native.
+            // The cached answers say which sessions are native.
             let concerned = |role, database| changed.concerns(role, database);
             self.logins.forget_answers(concerned);
         }
     }
 
-    /// The last things before the end.
+    /// Closes everything before the process ends.
     pub fn leave(&mut self) {
         self.ports.close();
         let _ = std::fs::remove_file(&self.control_path);
@@ -291,14 +291,13 @@ impl Dispatcher {
 //
 // What happens by time alone.
 //
-// A *tick* looks at what has limits in milliseconds and happens only while
-// there is such a thing; a *sweep* once a second looks at the rest. An idle
-// dispatcher does nothing but one sweep a second.
+// A *tick* handles limits in milliseconds; it runs only while such a limit exists. A *sweep*
+// once a second handles the rest. An idle dispatcher does nothing but one sweep a second.
 
 const TICK_US: u64 = 20_000;
 const SWEEP_US: u64 = 1_000_000;
 
-/// When that was last.
+/// When each timer last ran.
 #[derive(Default)]
 pub struct Timers {
     last_tick_us: u64,
@@ -331,12 +330,12 @@ impl Dispatcher {
             || self.scheduler.needs_ticks()
     }
 
-    /// Is there something that must not wait for an event?
+    /// Is there work that must not wait for an event?
     fn is_urgent(&self) -> bool {
         self.scheduler.has_more() || self.logins.has_more() || self.connections.has_dead()
     }
 
-    /// How long the loop may sleep.
+    /// How long the loop may sleep, in milliseconds.
     pub fn next_timeout_ms(&self) -> i32 {
         if self.is_urgent() {
             return 0;
@@ -367,7 +366,7 @@ impl Dispatcher {
         }
     }
 
-    /// In each round.
+    /// Called in each round.
     fn end_some_logins(&mut self) {
         if self.logins.has_more() {
             let report = self.not_now();
@@ -391,7 +390,7 @@ impl Dispatcher {
         }
     }
 
-    /// Who has connections of the server besides the pool's backends.
+    /// Counts the server's connections that are not backends of the pool.
     fn look_at_others(&mut self) {
         let others = self.natives.connections_in() + self.logins.connections();
         (self.scheduler).others_are(self.orphans.count(), others);
@@ -399,8 +398,8 @@ impl Dispatcher {
         self.logins.connections_left(left);
     }
 
-    /// Listeners that rest are tried again, and want of descriptors is news again
-    /// once a session has ended.
+    /// Retries listeners that pause for want of descriptors. After a session has ended, another
+    /// lack of descriptors is reported anew.
     fn look_at_descriptors(&mut self) {
         let closed = self.scheduler.closed_sockets();
         if std::mem::replace(&mut self.closed_sockets, closed) != closed {
@@ -414,46 +413,47 @@ impl Dispatcher {
 
 // ---- Naps -----------------------------------------------------------------
 //
-// Not waking up for each session that speaks, while nobody could serve it.
+// A nap keeps the dispatcher from waking up for each event of a session while no backend could
+// serve that session.
 //
-// A saturated pool whose transactions take a millisecond has an event each
-// fraction of one, and to be woken costs ten times what an event does. But as
-// long as its ready queue holds enough for all of its backends, a session that
-// speaks now only gets a place behind the others. So the dispatcher *naps*:
-// it waits for all but its sessions, until a batch of them will have spoken, or
-// the queue has run down to where the kernel calls it writable again (a
-// quarter), which is when the backends need more. docs/design/performance.md
-// has the figures.
+// A saturated pool whose transactions take a millisecond has an event every fraction of a
+// millisecond, and a wake-up costs ten times what an event costs. While the ready queue holds
+// enough sessions for all backends of the pool, a new session would only be placed behind the
+// others. So the dispatcher *naps*: it waits for everything except its sessions, until a batch
+// of events will have gathered, or until the kernel calls the queue writable again (a quarter
+// is left), which is when the backends need more. docs/design/performance.md has the figures.
 //
-// Order is not touched: the epoll lists sockets as they became readable.
+// The order of sessions does not change: the epoll lists sockets in the order in which they
+// became readable.
 
-/// As many events are waited for.
+/// Events that a nap waits for.
 const BATCH: u64 = 32;
-/// For no longer, since sessions of pools that have no part in it may speak,
-/// too. No longer than a tick.
+/// The longest nap, in microseconds: sessions of other pools may speak meanwhile. Not longer
+/// than a tick.
 const NAP_MAX_US: u64 = 20_000;
-/// In so short a time they gather by themselves, and the queue could run dry
-/// before the dispatcher is on a CPU again.
+/// Below this, events gather without a nap, and the queue could run dry before the dispatcher
+/// is on a CPU again.
 const NAP_MIN_US: u64 = 1_500;
-/// A nap looks at each descriptor: with more it would cost what it saves.
+/// A nap polls each descriptor; with more of them it would cost more than it saves.
 const DESCRIPTORS_MAX: usize = 256;
-/// A shorter nap was none: something else than sessions keeps us busy...
+/// A nap shorter than this was useless: events other than those of sessions keep the dispatcher
+/// busy.
 const NAP_CUT_SHORT_US: u64 = 300;
-/// ... and for so many rounds it is not tried again.
+/// After a useless nap, this many rounds run without a nap.
 const ROUNDS_AWAKE: u32 = 16;
 
-/// How fast events come, and whether napping has been of use.
+/// The rate of events, and whether naps have been useful.
 #[derive(Default)]
 pub struct Arrivals {
-    /// Between two events, smoothed.
+    /// Smoothed time between two events.
     gap_us: u64,
     last_us: u64,
-    /// Rounds without a nap still to come.
+    /// Rounds still to come without a nap.
     awake: u32,
 }
 
 impl Arrivals {
-    /// A round begins with so many events.
+    /// A round begins with `count` events.
     pub fn came(&mut self, count: usize, now_us: u64) {
         let gap_us = now_us.saturating_sub(self.last_us) / count.max(1) as u64;
         self.gap_us = (7 * self.gap_us + gap_us) / 8;
@@ -461,7 +461,7 @@ impl Arrivals {
         self.awake = self.awake.saturating_sub(1);
     }
 
-    /// How long a batch takes to come; None if that is not worth a nap.
+    /// How long a batch takes to gather; None if that is not worth a nap.
     fn nap_us(&self) -> Option<u64> {
         let nap_us = (BATCH * self.gap_us).min(NAP_MAX_US);
         (nap_us >= NAP_MIN_US && self.awake == 0).then_some(nap_us)
@@ -472,7 +472,7 @@ impl Arrivals {
     }
 }
 
-/// What to wait for instead of sessions.
+/// What a thread waits for instead of its sessions.
 pub struct Nap {
     microseconds: u64,
     readable: Vec<RawFd>,
@@ -480,8 +480,8 @@ pub struct Nap {
 }
 
 impl Nap {
-    /// Blocks, NAP_MAX_US at most. A descriptor that another thread has closed
-    /// ends it, or what stands there now does not: it is only a nap.
+    /// Blocks, for NAP_MAX_US at most. If another thread has closed a descriptor, the nap may
+    /// end early, or wait for the descriptor's new user; both are harmless.
     pub fn take(&self, arrivals: &mut Arrivals) {
         let began = Instant::now();
         epoll::wait_for_some(&self.readable, &self.writable, self.microseconds);
@@ -492,8 +492,8 @@ impl Nap {
 }
 
 impl Dispatcher {
-    /// Asked before a thread waits for events: a nap if nobody is the worse for
-    /// it. `has_all`: it waits not for sessions only.
+    /// Asked before a thread waits for events: a nap, if no other work would be delayed.
+    /// `has_all`: the thread waits for all events, not only for those of sessions.
     pub fn nap(&self, arrivals: &Arrivals, has_all: bool) -> Option<Nap> {
         let microseconds = arrivals.nap_us()?;
         if self.is_urgent() || self.logins.len() > 0 || self.server.is_stopping() {

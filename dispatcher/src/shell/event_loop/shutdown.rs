@@ -1,12 +1,12 @@
-//! The end of the server, of this dispatcher, and of backends that an earlier dispatcher
-//! has left behind.
+//! The end of the server, of this dispatcher, and of backends that an earlier dispatcher has
+//! left behind.
 //!
-//! On the first sign the ports close. Sessions that no backend holds end at
-//! once with 57P01, as do the others when their backend gives them back; the
-//! server itself ends backends, or lets them finish, by the kind of shutdown
-//! it was asked for. The dispatcher ends when no backend is left, or with the
-//! postmaster. Native sessions by TLS are backends like others there: the server lets
-//! WAL senders go on until standbys have all, and transactions at a smart stop.
+//! At the first sign of the end the ports close. Sessions that no backend holds end at once
+//! with 57P01; the others end the same way when their backend releases them. The server itself
+//! ends its backends or lets them finish, as the kind of shutdown demands. The dispatcher ends
+//! when no backend is left, or with the postmaster. Native sessions with TLS count as backends
+//! here: the server lets WAL senders run until the standbys have everything, and a smart
+//! shutdown waits for transactions.
 
 use super::Dispatcher;
 use crate::core::Event;
@@ -25,18 +25,18 @@ use std::sync::atomic::Ordering::SeqCst;
 use std::sync::Arc;
 use tracing::{info, warn};
 
-/// With SIGTERM only this process ends, and does not wait for ever.
+/// How long the shutdown may take before the log says which backends still serve sessions.
 const PATIENCE_US: u64 = 30_000_000;
 
-/// What tells of the end, and whether it has begun.
+/// The descriptors that report the end, and whether the shutdown has begun.
 pub struct Server {
     epoll: Arc<Epoll>,
     postmaster: OwnedFd,
     pid_file: Option<OwnedFd>,
     signals: OwnedFd,
-    /// Since when; None: it goes on.
+    /// When the shutdown began; None: no shutdown is under way.
     stopping_since_us: Option<u64>,
-    /// It is the server that stops, not this process alone.
+    /// The server stops, not only this process.
     is_stopping_itself: bool,
 }
 
@@ -69,7 +69,7 @@ impl Server {
         self.stopping_since_us.is_some()
     }
 
-    /// postmaster.pid's eighth line is the server's status
+    /// Reads the server's status from the eighth line of postmaster.pid
     /// (LOCK_FILE_LINE_PM_STATUS, miscadmin.h).
     fn says_that_it_stops(&self, data_directory: &str) -> bool {
         if let Some(file) = &self.pid_file {
@@ -82,7 +82,7 @@ impl Server {
         })
     }
 
-    /// Has it taken too long? Said once.
+    /// Has the shutdown taken longer than PATIENCE_US? True only once.
     fn is_patience_over(&mut self, now_us: u64) -> bool {
         let since = self.stopping_since_us.as_mut();
         since.is_some_and(|since| {
@@ -108,7 +108,6 @@ impl Dispatcher {
         self.finished = true;
     }
 
-    /// postmaster.pid has changed.
     pub(super) fn pid_file_changed(&mut self) {
         let directory = &self.parameters.data_directory;
         if self.server.says_that_it_stops(directory) {
@@ -121,7 +120,6 @@ impl Dispatcher {
         self.stop("the server is stopping");
     }
 
-    /// Begins to stop.
     pub(super) fn stop(&mut self, why: &str) {
         if self.server.is_stopping() {
             return;
@@ -134,12 +132,13 @@ impl Dispatcher {
         self.scheduler.stop();
     }
 
-    /// Goes on with stopping; called at each tick.
+    /// Continues the shutdown; called in each tick.
     pub(super) fn stop_tick(&mut self) {
         if !self.server.is_stopping() {
             return;
         }
-        // By a signal to this process alone it would be waited for as long as they last.
+        // If a signal has asked this process alone to end, it does not wait for relays: their
+        // sessions may last for hours.
         let relayed = match self.server.is_stopping_itself {
             true => self.natives.relayed(),
             false => 0,
@@ -152,7 +151,7 @@ impl Dispatcher {
             && self.server.is_patience_over(self.now.us)
             && !process::has_ended(&self.server.postmaster)
         {
-            // The server may take hours for a smart shutdown; only say so once.
+            // A smart shutdown may take hours. The warning appears only once.
             warn!("{left} backends still serve their sessions");
         }
     }
@@ -160,35 +159,35 @@ impl Dispatcher {
 
 // ---- Backends of an earlier dispatcher ------------------------------------
 //
-// Backends of an earlier dispatcher, which serve its sessions to their end.
+// These backends serve the sessions of the earlier dispatcher until those end.
 //
-// The memory says which processes these are, and is not believed: what is no child
-// of the postmaster is none (`is_backend`), and from then on it is a descriptor
-// that tells when one has ended.
+// CONTROL names their processes, but its word is not trusted: a process that is no child of the
+// postmaster is no backend (`is_backend`). From then on a pidfd represents the process and
+// reports its end.
 //
-// Whose sessions an orphan had is known by the slots of sessions alone, and there may be
-// very many: some are looked at in each tick. The orphan's own slot is free when all have
-// been since it ended: until then nobody else has its number, which stands in those of
-// its sessions.
+// Only the session slots tell which sessions an orphaned backend had, and there may be very
+// many. Each tick inspects some of them. The backend's own slot is freed after all session
+// slots have been inspected since the backend ended: until then no new backend may get the
+// number, which still stands in the slots of its sessions.
 
-/// So long after the start they are looked at in each tick: most have no session
-/// and end as soon as they notice.
+/// For this long after the start, orphaned backends are inspected in each tick: most have no
+/// session and end as soon as they notice.
 const END_US: u64 = 5_000_000;
-/// Slots of sessions that are looked at in one go: some 25 microseconds.
+/// Session slots inspected in one slice, which takes some 25 microseconds.
 const SESSIONS_AT_ONCE: usize = 4096;
-/// Processes: a system call each.
+/// Processes inspected in one slice, with one system call each.
 const PROCESSES_AT_ONCE: usize = 256;
 
-/// Their slots.
+/// The orphaned backends, by slot.
 pub struct Orphans {
     control: Control,
     alive: VecDeque<(u32, OwnedFd)>,
-    /// So many of the first of these are still to be looked at.
+    /// How many backends at the front of `alive` are still to be inspected in this pass.
     to_look_at: usize,
     lap: Lap,
 }
 
-/// A live backend of the server, if this number is one's.
+/// Returns the pidfd of a live backend of the server; None if the process ID belongs to none.
 pub fn is_backend(pid: u32, postmaster: u32) -> Option<OwnedFd> {
     let pidfd = process::pidfd(pid).ok()?;
     process::is_child(pid, &pidfd, postmaster).then_some(pidfd)
@@ -204,12 +203,12 @@ impl Orphans {
         }
     }
 
-    /// Those whose slots are not free yet.
+    /// Backends whose slots are not free yet.
     pub fn count(&self) -> usize {
         self.alive.len() + self.lap.dead()
     }
 
-    /// Are they to be looked at in the next tick?
+    /// Are orphaned backends to be inspected in the next tick?
     pub fn want_ticks(&self, now_us: u64) -> bool {
         let are_expected_to_end = !self.alive.is_empty() && now_us < END_US;
         are_expected_to_end || self.goes_on()
@@ -219,8 +218,8 @@ impl Orphans {
         self.to_look_at > 0 || self.lap.is_on() || self.lap.dead() > 0
     }
 
-    /// In each tick: the next ones. `begins`: all are to be looked at again, or it is soon
-    /// after the start. True if slots have become free.
+    /// Inspects the next slice; called in each tick. `begins`: inspect all again, as is done
+    /// anyway soon after the start. True if slots have become free.
     pub fn look(&mut self, begins: bool, now_us: u64, scheduler: &mut Scheduler) -> bool {
         let begins = begins || now_us < END_US;
         if self.count() == 0 || !(begins || self.goes_on()) {
@@ -255,7 +254,8 @@ impl Orphans {
         }
     }
 
-    /// Free are those of sessions whose backend has ended, or that it has ended.
+    /// Clears the slots of sessions whose backend has ended, and of sessions that their backend
+    /// has ended.
     fn look_at_sessions(&mut self, scheduler: &Scheduler) {
         let sessions = self.control.sessions;
         for index in self.lap.next(sessions.len()) {
@@ -273,14 +273,14 @@ impl Orphans {
     }
 }
 
-/// A look at all slots of sessions, and those whose sessions are looked for.
+/// A pass over all session slots, and the ended backends whose sessions it looks for.
 #[derive(Default)]
 struct Lap {
-    /// The next one; None: none is under way.
+    /// The next slot to inspect; None: no pass is under way.
     next: Option<usize>,
-    /// Slots of backends that had ended before it began;
+    /// Slots of backends that had ended before the pass began.
     dead: HashSet<u32>,
-    /// and of those that have since: in the next one.
+    /// Slots of backends that have ended since; the next pass is theirs.
     dead_since: HashSet<u32>,
 }
 
@@ -306,7 +306,7 @@ impl Lap {
         self.dead = std::mem::take(&mut self.dead_since);
     }
 
-    /// The next ones, of so many.
+    /// The next slice of the `all` session slots.
     fn next(&mut self, all: usize) -> Range<usize> {
         let from = self.next.unwrap_or(all).min(all);
         let end = all.min(from + SESSIONS_AT_ONCE);
@@ -314,7 +314,7 @@ impl Lap {
         from..end
     }
 
-    /// If that was all: those of whom no session is left.
+    /// The ended backends of which no session is left; empty unless the pass is complete.
     fn take_buried(&mut self) -> HashSet<u32> {
         match self.is_on() {
             true => HashSet::new(),
@@ -339,7 +339,8 @@ mod tests {
         lap.has_ended(1);
         lap.begin();
         assert_eq!(go_on(&mut lap), (0..SESSIONS_AT_ONCE, HashSet::new()));
-        // Amid it: those of his sessions that were passed are seen in the next one.
+        // Backend 2 ends during the pass: the next pass finds those of its sessions that this
+        // one has already gone by.
         lap.has_ended(2);
         assert!(lap.is_dead(1) && lap.is_dead(2) && !lap.is_dead(3));
         go_on(&mut lap);
@@ -352,7 +353,7 @@ mod tests {
         }
         assert_eq!(go_on(&mut lap).1, HashSet::from([2]));
         assert!(!lap.is_on() && lap.dead() == 0);
-        // A server with no slots at all.
+        // A server without any session slots.
         lap.has_ended(3);
         lap.begin();
         assert_eq!(lap.next(0), 0..0);

@@ -1,4 +1,4 @@
-//! Backends: they are opened, attach, send messages that change contexts, and end.
+//! Backends are opened, attach, send messages that change contexts, and end.
 
 use super::Scheduler;
 use crate::core::{index_of, Attach, Ending, Event, Identity, Leaving, SessionId, Tells, Whose};
@@ -18,11 +18,11 @@ use std::sync::atomic::Ordering::SeqCst;
 use std::sync::Arc;
 use tracing::{debug, warn};
 
-/// The ready queue, the ARENA, and an epoll a thread.
+/// The ready queue, the ARENA, and one epoll for each thread.
 const WELCOME_DESCRIPTORS: usize = 2 + SESSION_THREADS_MAX as usize;
 const _: () = assert!(WELCOME_DESCRIPTORS <= socket::MAX_DESCRIPTORS);
 
-/// What a process says that wants to be a backend of a pool.
+/// The first message of a process that wants to be a backend of a pool.
 pub struct Hello {
     pub slot: u32,
     pub secret: u64,
@@ -30,21 +30,19 @@ pub struct Hello {
     pub identity: Identity,
 }
 
-/// Why it may not.
+/// Why a process may not be a backend of the pool.
 #[derive(Debug, thiserror::Error)]
 pub enum Refusal {
     #[error(transparent)]
     Malformed(#[from] Malformed),
     #[error("{0}")]
     Told(&'static str),
-    /// Nothing can be told it.
+    /// The process cannot be reached, so it is not told the reason.
     #[error("could not welcome a backend")]
     Unreachable,
 }
 
 impl Scheduler {
-    // ---- opening -----------------------------------------------------------
-
     /// Begins to open a backend for a pool.
     pub(super) fn open_backend(&mut self, slot: u32, pool: u32) {
         if let Err(failure) = self.try_to_open(slot, pool) {
@@ -92,23 +90,21 @@ impl Scheduler {
         })
     }
 
-    /// Something is to be read or written on an opening backend's connection.
+    /// The connection of an opening backend is readable or writable.
     pub fn opening_event(&mut self, slot: u32) {
         let Err(failure) = self.openings.event(slot) else {
             return;
         };
         if self.links.is_attached(slot) {
-            // The control connection tells from here on.
+            // From here on the control connection represents the backend.
             return self.openings.close(slot);
         }
         self.core.open_failed(slot, failure, &self.control);
         self.carry_out();
     }
 
-    // ---- attaching ---------------------------------------------------------
-
-    /// A process of the server says that it is the backend that was opened in a
-    /// slot. `is_process`: it is the one that it says.
+    /// A process of the server says that it is the backend that was opened in a slot.
+    /// `is_process`: its process ID is the one that it names.
     pub fn hello_backend(
         &mut self,
         hello: &Hello,
@@ -137,7 +133,8 @@ impl Scheduler {
                 _ => "no backend is expected in this slot",
             }));
         };
-        // Should it have ended, then so has its connection, which is seen soon.
+        // If the process has ended, its connection has ended too, and the event loop soon
+        // notices.
         let pidfd = process::pidfd(pid).map_err(|error| {
             warn!("could not get hold of backend {slot} (process ID {pid}): {error}");
             Refusal::Unreachable
@@ -163,16 +160,14 @@ impl Scheduler {
         Ok(())
     }
 
-    // ---- the end -----------------------------------------------------------
-
-    /// It has said what it may not: its process has to end. Which one that is (0:
-    /// none).
+    /// Ends the process of a backend that has sent a message that is not allowed. Returns its
+    /// process ID (0: there is none).
     pub fn end_backend(&self, slot: u32) -> u32 {
         self.links.end(slot);
         self.links.process_of(slot)
     }
 
-    /// Connections of backends that take no more.
+    /// Connections to which no more messages can be sent, and which are to be closed.
     pub fn take_failed_connections(&mut self) -> Vec<u32> {
         self.links.take_failed()
     }
@@ -182,8 +177,8 @@ impl Scheduler {
         let mut staged = self.links.lost(slot);
         let changed = self.apply_no_more(slot).unwrap_or(staged.session);
         self.contexts.discard(&mut staged);
-        // Changes that came without the word that gives the session back: it must
-        // not go on with what it had before.
+        // Changes have come, but not the RELEASE that returns the session. The session ends, as
+        // it must not continue with its earlier context.
         let whose = (self.core).whose(slot, changed, Tells::InPlace, &self.control);
         if whose == Whose::Theirs {
             self.tell(Event::Ended(changed, Ending::Cut));
@@ -191,12 +186,12 @@ impl Scheduler {
         self.tell(Event::BackendGone(slot));
     }
 
-    /// The slot of an earlier dispatcher's backend, which has ended.
+    /// A backend of an earlier dispatcher has ended, and its slot is free.
     pub fn slot_freed(&mut self, slot: u32) {
         self.core.handle(Event::SlotFreed(slot), &self.control);
     }
 
-    /// Has a session of ours this slot?
+    /// Is a session of this dispatcher in this slot?
     pub fn has_session_in(&self, index: u32) -> bool {
         self.core.sessions().in_slot(index).is_some()
     }
@@ -204,13 +199,13 @@ impl Scheduler {
 
 // ---- Messages of backends -------------------------------------------------
 //
-// What a backend says on its control connection.
+// The messages that backends send on their control connections.
 //
-// It runs what users wrote, in C too, and is not believed: each message is read
-// to its exact end, is one that a backend may send, and is about a session that
-// this very backend can have (`Core::whose`). What is not costs the backend its
-// connection, and its process its life; the session that was named does not
-// notice. What came too late, as its session has ended meanwhile, is dropped.
+// A backend runs users' code, in C too, so it is not trusted. Each message is parsed to its
+// exact end, must be of a kind that backends send, and must name a session that this very
+// backend can have (`Core::whose`). Otherwise the backend loses its connection and its process
+// is ended; the session that it named is not affected. A message that came too late, because
+// its session has ended meanwhile, is dropped.
 
 impl Scheduler {
     pub fn backend_frame(&mut self, slot: u32, frame: Frame<'_>) -> Result<(), Offence> {
@@ -263,7 +258,8 @@ impl Scheduler {
                 self.tell(Event::MayBeFree(slot));
                 Ok(())
             }
-            // Of itself alone; the session may have been given back since.
+            // This message concerns only the backend itself; it may have released the session
+            // meanwhile.
             BackendSays::Dedicated { has_cause } => {
                 if !self.core.sessions().was_there(id) {
                     return Err(Offence::NotTheirs(id));
@@ -285,7 +281,7 @@ impl Scheduler {
         }
     }
 
-    /// False: the session has ended meanwhile.
+    /// Does the session belong to this backend? False: the session has ended meanwhile.
     fn is_theirs(&self, slot: u32, id: SessionId, tells: Tells) -> Result<bool, Offence> {
         match self.core.whose(slot, id, tells, &self.control) {
             Whose::Theirs => Ok(true),
@@ -294,7 +290,7 @@ impl Scheduler {
         }
     }
 
-    /// PUT and DELETE: staged until the session is given back.
+    /// PUT and DELETE: stages the change until the session is released.
     fn changed(
         &mut self,
         slot: u32,
@@ -311,12 +307,12 @@ impl Scheduler {
         Ok(())
     }
 
-    /// The longest payload of a message that is of use.
+    /// The longest payload of a message that can be used, in bytes.
     pub fn longest_value(&self) -> usize {
         self.contexts.longest_value()
     }
 
-    /// A backend has said something longer than that of this session.
+    /// A backend has sent a message for this session that is longer than `longest_value`.
     pub fn too_long(&mut self, slot: u32, kind: u32, id: SessionId) -> Result<(), Offence> {
         if kind != MSG_PUT {
             return Err(Malformed.into());
@@ -324,7 +320,8 @@ impl Scheduler {
         self.changed(slot, id, Contexts::stage_too_much)
     }
 
-    /// What a backend has staged of this session, and of no other.
+    /// The changes that the backend has staged for this session. Changes of another session are
+    /// discarded.
     pub(super) fn staged_of(&mut self, slot: u32, id: SessionId) -> Staged {
         let mut staged = self.take_staged(slot);
         if staged.session != id {
@@ -345,7 +342,7 @@ impl Scheduler {
         Ok(())
     }
 
-    /// A PUT of a value that is long: `payload` is that message's.
+    /// A PUT of a long value; `payload` is the payload of the whole message.
     pub fn put_long(&mut self, slot: u32, id: SessionId, payload: Vec<u8>) -> Result<(), Offence> {
         let frame = Frame {
             kind: MSG_PUT,
@@ -395,13 +392,13 @@ impl Scheduler {
 
 // ---- Changes of contexts --------------------------------------------------
 //
-// What backends have said of sessions becomes their contexts, at once or, if it is
-// much, by and by.
+// Changes that backends have sent become part of their sessions' contexts: at once, or, if
+// there are many, over several rounds.
 //
-// While the latter goes on the backend is not heard: what it says later comes later,
-// and so does its end. To the core that is a message that takes long.
+// Until that is complete the dispatcher reads nothing more from the backend: its later
+// messages, and its end, are handled afterwards. To the core this is a message that takes long.
 
-/// What a greeting was.
+/// What a backend reports about its greeting of a session.
 pub struct Greeted {
     pub lasts: u32,
     pub start_settings: u64,
@@ -409,25 +406,25 @@ pub struct Greeted {
     pub reported: Vec<u8>,
 }
 
-/// What is to be done when it is.
+/// What follows when the changes have been applied.
 pub enum Then {
     Released,
     Greeted(Greeted),
-    /// The value of a PUT.
+    /// The value of a PUT has been stored.
     Stored {
         counters: Option<Counters>,
         aux: i64,
     },
 }
 
-/// What a backend has said and is not done.
+/// A backend's message whose processing is not complete.
 pub(super) struct Pending {
     id: SessionId,
     then: Then,
 }
 
 impl Scheduler {
-    /// RELEASE or GREETED: what was staged becomes the session's context.
+    /// RELEASE or GREETED: the staged changes become part of the session's context.
     pub(super) fn apply_staged(&mut self, slot: u32, id: SessionId, then: Then) {
         let greeted = matches!(then, Then::Greeted(_));
         let is_live = self.core.sessions().get(id).is_some();
@@ -472,18 +469,17 @@ impl Scheduler {
         self.tell(event);
     }
 
-    // ---- by and by ---------------------------------------------------------
-
     pub(super) fn takes_long(&mut self, slot: u32, id: SessionId, then: Then) {
         self.pending.insert(slot, Pending { id, then });
     }
 
-    /// Is it to be heard no further now?
+    /// Is a message of this backend still being processed? Nothing more is read from it
+    /// meanwhile.
     pub fn is_busy_with(&self, slot: u32) -> bool {
         self.pending.contains_key(&slot)
     }
 
-    /// At the end of each round: a slice of what is not done.
+    /// Processes one slice of the pending changes; called at the end of each round.
     pub fn go_on_with_contexts(&mut self) {
         let Some((slot, finished)) = self.contexts.go_on() else {
             return;
@@ -503,28 +499,28 @@ impl Scheduler {
         }
     }
 
-    /// How much has been done since the last time (events.rs).
+    /// Work done since the last call, in pieces (events.rs).
     pub fn take_work(&mut self) -> usize {
         self.contexts.take_work()
             + self.begun.take_work()
             + std::mem::take(&mut self.actions) * work::ACTION
     }
 
-    /// The connections of backends that are to be heard again.
+    /// The connections of backends from which the event loop reads again.
     pub fn take_heard_again(&mut self) -> Vec<u32> {
         let slots = std::mem::take(&mut self.heard_again);
         let connections = slots.iter().map(|slot| self.links.connection_of(*slot));
         connections.flatten().collect()
     }
 
-    /// The backend has gone: which session it was about.
+    /// The backend has gone. Returns the session that its pending message was about.
     pub(super) fn apply_no_more(&mut self, slot: u32) -> Option<SessionId> {
         let pending = self.pending.remove(&slot)?;
         self.contexts.cancel_task(slot);
         Some(pending.id)
     }
 
-    /// The session has ended.
+    /// The session has ended: its pending changes are dropped.
     pub(super) fn nothing_is_applied(&mut self, id: SessionId) {
         let mut pending = self.pending.iter();
         let slot = pending.find(|(_, pending)| pending.id == id);

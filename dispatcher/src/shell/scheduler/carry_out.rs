@@ -1,8 +1,8 @@
-//! The actions of the core, carried out; the errors that sessions are told then; and the
+//! Carries out the actions of the core. Also the errors that sessions are told, and the
 //! scheduling log.
 //!
-//! Each action is a few system calls and words in shared memory; what can go wrong
-//! with one goes back as an event.
+//! Each action is a few system calls and words in shared memory. If an action fails, the core
+//! gets an event.
 
 use super::{AskLimits, Found, Scheduler};
 use crate::core::{
@@ -29,8 +29,8 @@ impl Scheduler {
         }
     }
 
-    /// One of them has shut the queue that they have in common, and nobody can tell
-    /// which.
+    /// Ends all backends of the pool. One of them has shut their common queue, and the
+    /// dispatcher cannot tell which.
     fn end_backends_of(&self, pool: u32) {
         let slots = self.core.all_pool_backends(pool);
         let key = self.core.pool_key(pool);
@@ -45,7 +45,7 @@ impl Scheduler {
         slots.iter().for_each(|slot| self.links.end(*slot));
     }
 
-    /// Tells the core what came of an action.
+    /// Tells the core the result of an action.
     fn back(&mut self, event: Event) {
         self.core.handle(event, &self.control);
     }
@@ -63,8 +63,9 @@ impl Scheduler {
             }
             Action::HoldBack(pool) => {
                 let slot = &self.control.pools[pool as usize];
-                // Who takes the last lowers the one, or shows itself free, before it looks at
-                // the other. Once this is 1 it has been looked at again.
+                // A backend that takes the last session lowers `queued`, or shows itself free,
+                // before it reads `is_held_back`. So `queued` is read again after
+                // `is_held_back` has become 1.
                 if slot.is_held_back.swap(1, SeqCst) == 0 && slot.queued.load(SeqCst) <= 0 {
                     self.back(Event::QueueIsLow(pool));
                 }
@@ -92,7 +93,7 @@ impl Scheduler {
                 }
             }
             Action::Look { id, look } => {
-                // Part of a message is none yet: a cancel means nothing.
+                // Part of a message is not a statement yet: there is nothing to cancel.
                 let is_part = match look {
                     Look::Cancel => self.begun.is_part(id, &self.sockets),
                     Look::Ungreeted | Look::Leaving => self.begun.has(id),
@@ -180,9 +181,7 @@ impl Scheduler {
         }
     }
 
-    // ---- pools and backends ------------------------------------------------
-
-    /// The tenant of a key; None if there can be no more.
+    /// Finds or creates the tenant of a key; None if there can be no more tenants.
     pub(super) fn tenant_for(&mut self, key: TenantKey) -> Option<u32> {
         let found = self.core.find_tenant(&key);
         let number = found.or_else(|| {
@@ -191,12 +190,12 @@ impl Scheduler {
             self.control.begin_tenant(number, &user, superuser);
             Some(number)
         });
-        // What its mode is, and what its limits are.
+        // Publishes the tenant's mode and limits.
         self.carry_out();
         number
     }
 
-    /// All that is in a pool's queue.
+    /// Takes all sessions out of the pool's queue.
     fn take_back(&mut self, pool: u32) {
         if !self.queues.is_open(pool) {
             return;
@@ -207,7 +206,7 @@ impl Scheduler {
         self.back(Event::QueueDrained(pool));
     }
 
-    /// What is in it all the same is not lost.
+    /// Sessions that are still in the queue are taken back first, so that none is lost.
     fn close_queue(&mut self, pool: u32) {
         self.take_back(pool);
         self.queues.close(pool);
@@ -227,7 +226,7 @@ impl Scheduler {
         self.back(event);
     }
 
-    /// Those of its backends that keep their sessions for want of memory look again.
+    /// Wakes the pool's backends that keep their sessions for lack of memory: they check again.
     fn wake_for_memory(&mut self, pool: u32) {
         for slot in self.core.all_pool_backends(pool) {
             let backend = &self.control.backends[slot as usize];
@@ -237,14 +236,15 @@ impl Scheduler {
         }
     }
 
-    /// Has a client not read what was sent, so that its socket has no room?
+    /// Has the client left data unread, so that its socket has no room?
     fn is_unread(&self, id: SessionId) -> bool {
         let fd = self.sockets.fd(id);
         id != 0 && fd >= 0 && !socket::has_room(fd)
     }
 
-    /// A client that does not read would not read why, either: its connection ends. The
-    /// backend ends one that is idle in its transaction, if it still is.
+    /// Ends a session whose client keeps a backend idle. A client that does not read would not
+    /// read an error either: its connection ends. If it is idle in a transaction, the backend
+    /// ends it, unless the client has spoken meanwhile.
     fn end_idle(&mut self, slot: u32, id: SessionId, waits_for: ClientOwes, idle_us: u64) {
         let what = match waits_for {
             ClientOwes::Request { since } => {
@@ -276,9 +276,7 @@ impl Scheduler {
         }
     }
 
-    // ---- sessions ----------------------------------------------------------
-
-    /// Its socket into the epoll, to wait for the client.
+    /// Arms the session's socket in its epoll, to wait for the client.
     fn arm(&mut self, id: SessionId) {
         let slot = &self.control.sessions[index_of(id) as usize];
         slot.owner.store(0, SeqCst);
@@ -301,7 +299,8 @@ impl Scheduler {
         }
     }
 
-    /// Its socket's next event is skip_on's; idle_session_timeout counts from here.
+    /// The next event of the session's socket continues `skip_on`. idle_session_timeout counts
+    /// from here.
     fn await_rest(&mut self, id: SessionId) {
         let slot = &self.control.sessions[index_of(id) as usize];
         slot.state_since_us.store(self.now.shared_us, Relaxed);
@@ -310,7 +309,7 @@ impl Scheduler {
         }
     }
 
-    /// Reads on in a request that is passed over.
+    /// Continues to skip the session's request.
     fn skip_on(&mut self, id: SessionId) {
         let Some(session) = self.core.sessions().get(id) else {
             return;
@@ -336,35 +335,36 @@ impl Scheduler {
         }
     }
 
-    /// All that it has said was passed over, and nothing of that is left to be
-    /// answered.
+    /// All that the client has sent was skipped, and no part of it still needs an answer.
     fn nothing_asked(&mut self, id: SessionId) {
         let flags = &self.control.sessions[index_of(id) as usize].flags;
         let begun = SESSION_BEGUN | SESSION_LOOKED_AT | SESSION_LATE | SESSION_PAUSE;
         flags.fetch_and(!begun, SeqCst);
         if socket::unread(self.sockets.fd(id)) > 0 {
-            // It has been read exactly so far: rest_may_begin, idle.c.
+            // The input has been read exactly up to here, so what remains may be the start of a
+            // message (rest_may_begin, idle.c).
             flags.fetch_or(SESSION_LOOKED_AT, SeqCst);
         }
         self.back(Event::Skipped(id));
     }
 
-    /// Its socket is of no more use.
+    /// Ends a session whose socket is of no more use.
     fn cut(&mut self, id: SessionId) {
         self.back(Event::Ended(id, Ending::Cut));
     }
 
-    /// Ends a session with a last word to its client, and a line in the log.
+    /// Ends a session with an error message to its client and a line in the log.
     pub(super) fn end_with(&mut self, id: SessionId, report: &Report) {
         info!("session ended, {}: {report}", self.name_in_log(id));
         self.sockets.say_last_word(id, report);
         self.tell(Event::Ended(id, Ending::Cut));
     }
 
-    /// The session is no more. Its connection ends, whoever else holds it.
+    /// The session has ended. Its connection is closed, even if another process still has the
+    /// socket.
     fn ended(&mut self, id: SessionId, tenant: u32, why: &Why) {
         if let Some(report) = last_word(&self.core, &self.parameters, tenant, why) {
-            // The server's end must not wait for thousands of lines.
+            // The shutdown of the server must not wait for thousands of lines.
             if *why != Why::Administrator {
                 let name = self.identity_in_log(index_of(id), tenant);
                 info!("session ended, {name}: {report}");
@@ -403,7 +403,7 @@ impl Scheduler {
         self.greetings.forget_session(id);
     }
 
-    /// Who a session is, for a line in the log.
+    /// The session's user, database and address, for a line in the log.
     pub(super) fn name_in_log(&self, id: SessionId) -> String {
         let tenant = self.core.sessions().get(id).map(|session| session.tenant());
         tenant.map_or_else(String::new, |it| self.identity_in_log(index_of(id), it))
@@ -413,14 +413,14 @@ impl Scheduler {
         identity(&self.core, &self.contexts, index, tenant)
     }
 
-    /// Shall this session, which has come back, be ended?
+    /// Has the termination of this session, which has come back, been requested?
     pub(super) fn shall_end(&self, id: SessionId) -> bool {
         let identity = &self.control.identities[index_of(id) as usize];
         identity.terminate.load(SeqCst) == id
     }
 }
 
-/// Who a session is, for a line in the log.
+/// The session's user, database and address, for a line in the log.
 fn identity(core: &Core, contexts: &Contexts, index: u32, tenant: u32) -> String {
     let (_, address) = contexts.arena.record_identity(index);
     let (user, database) = match core.tenant_key(tenant) {
@@ -434,9 +434,10 @@ fn identity(core: &Core, contexts: &Contexts, index: u32, tenant: u32) -> String
 
 // ---- Reports --------------------------------------------------------------
 //
-// What a session is told that is ended, or passed over, from here.
+// The errors that the dispatcher sends to sessions which it ends or whose requests it skips.
 
-/// Of a session of this tenant's. None: nothing.
+/// The last error message for a session of this tenant; None: the session ends without a
+/// message.
 pub fn last_word(core: &Core, parameters: &Parameters, tenant: u32, why: &Why) -> Option<Report> {
     let pool = core.pool_of_tenant(tenant);
     Some(match why {
@@ -457,7 +458,7 @@ pub fn last_word(core: &Core, parameters: &Parameters, tenant: u32, why: &Why) -
     })
 }
 
-/// A client that has proved itself becomes no session.
+/// The error for a client that has proved its identity but cannot become a session.
 pub fn no_session(user: &[u8], why: NoSession) -> Report {
     let user = String::from_utf8_lossy(user);
     match why {
@@ -472,11 +473,11 @@ pub fn no_session(user: &[u8], why: NoSession) -> Report {
     }
 }
 
-/// The answer to a request that is passed over.
+/// The error that answers a skipped request.
 pub fn skipped(core: &Core, parameters: &Parameters, pool: u32, why: Skipped) -> Report {
     match why {
         Skipped::WaitedTooLong => waited(core, parameters, pool, Severity::Error),
-        // As ProcessInterrupts (tcop/postgres.c) says it.
+        // The text of ProcessInterrupts (tcop/postgres.c).
         Skipped::Cancelled => {
             let text = "canceling statement due to user request";
             Report::new(Severity::Error, b"57014", text)
@@ -501,7 +502,7 @@ fn waited(core: &Core, parameters: &Parameters, pool: u32, severity: Severity) -
     }
 }
 
-/// What to tell a client that has not been greeted and cannot be.
+/// The error for a client that cannot be greeted because no backend could be opened.
 fn failure_report(failure: &Failure, user: &[u8]) -> Report {
     match failure {
         Failure::ServerError(report) => {
@@ -522,19 +523,19 @@ fn failure_report(failure: &Failure, user: &[u8]) -> Report {
 
 // ---- Scheduling log -------------------------------------------------------
 //
-// The dispatcher's lines of the scheduling log (`pg_baton.log_scheduling`): why a pool
-// has grown or shrunk. Backends write the others (handover.c), with the same
-// prefix. docs/operations.md has them all.
+// The dispatcher's lines of the scheduling log (`pg_baton.log_scheduling`): why a pool has
+// grown or shrunk. Backends write the others (handover.c), with the same prefix.
+// docs/operations.md lists all of them.
 
-/// One line. What others have chosen, the names, comes last: nothing that precedes
-/// it can be theirs.
+/// One line. The names, which users choose, come last: so no name can imitate a field that
+/// precedes it.
 struct Line<'a> {
     change: &'a PoolChange,
-    /// 0: none yet.
+    /// 0: there is no process yet.
     backend_pid: u32,
     waiting: usize,
     pool: Option<&'a PoolKey>,
-    /// Which gets the place.
+    /// The pool that gets the place.
     for_pool: Option<&'a PoolKey>,
 }
 

@@ -1,9 +1,9 @@
-//! The scheduler (`crate::core`) at work: it is told what has happened, and what it
-//! wants is done, by what sessions and backends have here.
+//! The scheduler around the core (`crate::core`): it tells the core what has happened, and
+//! carries out the core's actions with the sessions and backends of this process.
 //!
-//! Nothing is decided here, and nothing is known of clients that have not logged
-//! in, of who asks, or of the event loop. What it takes to serve sessions is owned
-//! here; others have what is in this interface.
+//! The scheduler decides nothing. It does not know of clients that have not logged in, of the
+//! readers of views, or of the event loop. It owns everything that serves sessions; other
+//! modules reach that through the functions here.
 //!
 //! | module | what it does |
 //! |---|---|
@@ -12,7 +12,7 @@
 //! | `attach` | backends are opened, attach, send messages, change contexts, and end |
 //! | `views` | rows about sessions, backends and pools |
 //!
-//! This file has the scheduler itself, and takes over settings that have changed outside.
+//! This file has the scheduler itself, and takes over settings that change elsewhere.
 
 mod attach;
 mod carry_out;
@@ -45,14 +45,14 @@ use std::os::fd::{OwnedFd, RawFd};
 use std::sync::atomic::Ordering::SeqCst;
 use std::sync::Arc;
 
-/// Fewer in a ready queue are soon taken: the kernel calls it writable at ten.
+/// A ready queue with fewer sessions is soon empty: the kernel calls it writable at ten.
 const QUEUED_MIN: usize = 16;
-/// A new session begins with less than this, beside what it shares with others.
+/// An upper limit for what a new session needs beside the entries that it shares with others.
 const CONTEXT_BYTES: usize = 4096;
 
-/// The core, and what it takes to do what it wants.
+/// The core, and all that its actions need.
 pub struct Scheduler {
-    /// Decides; all else here does.
+    /// Makes all decisions; the other fields serve to carry them out.
     core: Core,
     now: Now,
     parameters: Arc<Parameters>,
@@ -60,10 +60,10 @@ pub struct Scheduler {
     contexts: Contexts,
     arena_fd: OwnedFd,
     arena_size: u64,
-    /// control's, as of the last look.
+    /// `settings_generation` of CONTROL at the last look.
     settings_generation: u64,
     settings_marks: Vec<u32>,
-    /// So often what the configuration says to starting backends has changed.
+    /// How often the settings that only a starting backend takes have changed.
     starts: u32,
 
     sockets: Sockets,
@@ -75,27 +75,29 @@ pub struct Scheduler {
     queues: Queues,
     openings: Openings,
 
-    /// What the launcher is to be asked.
+    /// Questions for the launcher.
     asks: Vec<AskLimits>,
-    /// What those who hold databases are to be told.
+    /// Answers for the holders of databases.
     found: Vec<Found>,
-    /// What backends have said that takes long, by slot.
+    /// Messages of backends whose processing takes several rounds, by backend slot.
     pending: HashMap<u32, Pending>,
-    /// Backends, by slot, whose is done.
+    /// Slots of backends whose message has been processed since the last call of
+    /// `take_heard_again`.
     heard_again: Vec<u32>,
     is_stopping: bool,
-    /// Carried out since somebody asked.
+    /// Actions carried out since the last call of `take_work`.
     actions: usize,
-    /// Backends of an earlier dispatcher, and native sessions.
+    /// Connections of the server that are not the pool's: backends of an earlier dispatcher,
+    /// and native sessions.
     orphans: usize,
     natives: usize,
     /// Sessions begun since the start.
     begun_sessions: u64,
-    /// Of these, ended because they kept backends idle.
+    /// Sessions ended since the start because they kept backends idle.
     idle_ended: u64,
 }
 
-/// Counts since the start.
+/// Counts since the start of the dispatcher.
 pub struct Counts {
     pub sessions: u64,
     pub assigned: u64,
@@ -104,7 +106,7 @@ pub struct Counts {
 }
 
 impl Scheduler {
-    /// `orphans`: how many backends serve sessions of an earlier dispatcher.
+    /// `orphans`: the number of backends that serve sessions of an earlier dispatcher.
     pub fn new(
         parameters: Arc<Parameters>,
         control: Control,
@@ -129,7 +131,7 @@ impl Scheduler {
             settings_mark,
             &control,
         );
-        // Before the marks, which are raised before it.
+        // Read before the marks, since a writer raises the marks first.
         let settings_generation = control.header.settings_generation.load(SeqCst);
         let main = Arc::clone(&epolls[0]);
         Ok(Scheduler {
@@ -163,21 +165,19 @@ impl Scheduler {
         })
     }
 
-    // ---- events ------------------------------------------------------------
-
-    /// A round begins.
+    /// Sets the time of the round that begins.
     pub fn set_clock(&mut self, now: Now) {
         self.now = now;
         self.core.set_clock(now);
     }
 
-    /// Tells the core what has happened, and does what it wants.
+    /// Tells the core what has happened, and carries out the actions that follow.
     pub fn tell(&mut self, event: Event) {
         self.core.handle(event, &self.control);
         self.carry_out();
     }
 
-    /// An event on a session's socket.
+    /// Handles an event on a session's socket.
     pub fn session_event(&mut self, id: SessionId, events: u32) {
         let heard = if self.is_stopping {
             Heard::Speaks
@@ -196,7 +196,7 @@ impl Scheduler {
         }
     }
 
-    /// A turn begins: sessions whose clients' bytes could not all be looked at in the last one.
+    /// A turn begins. Inspects the sessions for which the last turn had no bytes left.
     pub fn turn_begins(&mut self) {
         self.begun.turn_begins();
         while let Some((id, events)) = self.begun.take_later(&self.sockets) {
@@ -204,7 +204,7 @@ impl Scheduler {
         }
     }
 
-    /// In each tick.
+    /// Called in each tick.
     pub fn tick(&mut self) {
         for pool in self.queues.take_unsendable() {
             self.tell(Event::QueueHasRoom(pool));
@@ -215,7 +215,7 @@ impl Scheduler {
         self.tell(Event::Tick);
     }
 
-    /// Once a second.
+    /// Called once a second.
     pub fn sweep(&mut self) {
         let (core, control) = (&self.core, &self.control);
         let spares = |id| core.has_backend_to_spare(id, control);
@@ -230,7 +230,7 @@ impl Scheduler {
         self.queues.has_unsendable() || self.begun.needs_ticks() || self.core.needs_ticks()
     }
 
-    /// Is there something to be done without anything having happened?
+    /// Is there work left that needs no event?
     pub fn has_more(&self) -> bool {
         self.core.has_more()
             || self.links.has_failed()
@@ -238,26 +238,23 @@ impl Scheduler {
             || self.begun.has_later()
     }
 
-    /// The server, or this dispatcher, ends: sessions that nobody serves do so at
-    /// once.
+    /// The server or this dispatcher stops: sessions that no backend serves end at once.
     pub fn stop(&mut self) {
         self.is_stopping = true;
         self.tell(Event::Stop);
     }
 
-    /// The last thing before the end of the program.
+    /// Closes all sockets of sessions before the process ends.
     pub fn close_all(&mut self) {
         self.sockets.close_all();
     }
-
-    // ---- questions ---------------------------------------------------------
 
     pub fn has_session(&self, id: SessionId) -> bool {
         self.core.sessions().get(id).is_some()
     }
 
-    /// Most native sessions that there may be: all connections that the pool does not need,
-    /// where sessions share backends.
+    /// The most native sessions that there may be. Where sessions share backends, that is all
+    /// connections that the pool does not need.
     pub fn most_native(&self) -> usize {
         match self.parameters.enabled && self.live_sessions() > 0 {
             true => {
@@ -273,7 +270,7 @@ impl Scheduler {
         self.core.sessions().live()
     }
 
-    /// Of the server's, that the pool may still have.
+    /// The server's connections that the pool may still take.
     pub fn connections_left(&self) -> usize {
         let slots = self.control.backends.len();
         let ceiling = (self.parameters).backend_ceiling(slots, self.orphans + self.natives);
@@ -284,12 +281,12 @@ impl Scheduler {
         self.core.backend_count()
     }
 
-    /// Are sessions being ended, some in each round?
+    /// Is the dispatcher ending sessions, some in each round?
     pub fn is_ending(&self) -> bool {
         self.core.is_ending()
     }
 
-    /// Sessions by role and by database.
+    /// The numbers of sessions by role and by database.
     pub fn session_tally(&self) -> &Tally {
         self.core.session_tally()
     }
@@ -298,33 +295,34 @@ impl Scheduler {
         self.sockets.from(origin)
     }
 
-    /// Sessions that wait, of all pools; estimated where these are very many.
+    /// The number of waiting sessions of all pools; an estimate where there are very many.
     pub fn waiting(&self) -> usize {
         self.core.waiting(&self.control)
     }
 
-    /// Shall a new session be native, as too many wait?
+    /// Must a new session be native because too many wait?
     pub fn too_many_wait(&mut self) -> bool {
         self.core.too_many_wait(&self.control)
     }
 
-    /// Could a new session's context find no room?
+    /// Could the ARENA lack room for a new session's context?
     pub fn is_memory_full(&self) -> bool {
         let arena = &self.contexts.arena;
         arena.used() + CONTEXT_BYTES > arena.limit()
     }
 
-    /// Could it find none within what this role's may take in this database?
+    /// Could the memory limit of this role in this database leave no room for a new session's
+    /// context?
     pub fn is_pool_memory_full(&self, group: (u32, u32)) -> bool {
         self.core.has_no_memory_for(group, CONTEXT_BYTES)
     }
 
-    /// Bytes used, and how many there may be.
+    /// Bytes in use, and their limit.
     pub fn memory(&self) -> (usize, usize) {
         (self.contexts.arena.used(), self.contexts.arena.limit())
     }
 
-    /// Whose BackendKeyData says this.
+    /// The session whose BackendKeyData has this process ID and key.
     pub fn session_of_key(&self, pid: i32, key: &[u8]) -> Option<SessionId> {
         let index = self.control.slot_of_pid(pid)?;
         let id = self.core.sessions().in_slot(index)?;
@@ -355,8 +353,8 @@ impl Scheduler {
         }
     }
 
-    /// The entries of the ready queues, if all that could be served now have
-    /// enough in theirs (event_loop/mod.rs).
+    /// The write ends of the ready queues, if every pool that could serve a session now has
+    /// enough sessions in its queue (event_loop/mod.rs).
     pub fn saturated_queues(&self) -> Option<Vec<RawFd>> {
         let pools = self.core.saturated_pools(QUEUED_MIN, &self.control)?;
         Some(pools.iter().map(|pool| self.queues.entry(*pool)).collect())
@@ -365,22 +363,23 @@ impl Scheduler {
 
 // ---- Settings -------------------------------------------------------------
 //
-// What has changed outside: parameters, settings of roles and databases, limits.
+// Takes over what has changed elsewhere: parameters, settings of roles and databases, limits.
 
-/// The launcher is to be asked: which limits has this role in this database?
+/// A question for the launcher: the limits of this role in this database.
 pub struct AskLimits {
     pub role: u32,
     pub database: u32,
 }
 
-/// The sessions in a database that is held.
+/// The sessions found in a held database.
 pub struct Found {
-    /// The hold's.
+    /// The number of the hold.
     pub number: u32,
     pub roles: Roles,
 }
 
-/// Whose settings have changed; perhaps of some others, too.
+/// The roles and databases whose settings have changed. Marks are shared, so it may name some
+/// others, too.
 pub struct Changed {
     before: Vec<u32>,
     now: Vec<u32>,
@@ -393,7 +392,7 @@ impl Changed {
         changed.map(|(mark, _)| mark).collect()
     }
 
-    /// Those for all roles or all databases are under 0, InvalidOid.
+    /// Settings for all roles or all databases are under 0, InvalidOid.
     pub fn concerns(&self, role: u32, database: u32) -> bool {
         [0, database].iter().any(|database| {
             [0, role].iter().any(|role| {
@@ -405,7 +404,7 @@ impl Changed {
 }
 
 impl Scheduler {
-    /// Have a role's or a database's settings changed?
+    /// Have the settings of a role or a database changed? Takes the changes over.
     pub fn look_at_settings(&mut self) -> Option<Changed> {
         let generation = self.control.header.settings_generation.load(SeqCst);
         if generation == self.settings_generation {
@@ -423,7 +422,7 @@ impl Scheduler {
         self.settings_generation
     }
 
-    /// The configuration has been loaded anew.
+    /// Takes over a newly loaded configuration.
     pub fn reconfigure(&mut self, parameters: Arc<Parameters>) {
         let before = std::mem::replace(&mut self.parameters, parameters);
         let now = Arc::clone(&self.parameters);
@@ -432,16 +431,17 @@ impl Scheduler {
         }
         self.contexts.arena.set_limit(now.session_memory());
         if now.backend_start_settings != before.backend_start_settings {
-            // Who comes from now on is served by backends that are started from now on.
+            // Sessions that begin from now on are served by backends that start from now on.
             self.starts = self.starts.wrapping_add(1);
             self.greetings.forget_all();
         }
         self.follow_limits();
-        // What is set for nobody in particular may have changed.
+        // Settings that apply to all roles and databases may have changed.
         self.ask_limits_again();
     }
 
-    /// So many other connections of the server are there, or will be in a moment.
+    /// The numbers of other connections of the server, including those that will exist in a
+    /// moment.
     pub fn others_are(&mut self, orphans: usize, natives: usize) {
         if (self.orphans, self.natives) != (orphans, natives) {
             (self.orphans, self.natives) = (orphans, natives);
@@ -449,22 +449,20 @@ impl Scheduler {
         }
     }
 
-    /// What the core goes by follows the configuration, and who else has
-    /// connections of the server.
+    /// Gives the core its limits. They depend on the configuration and on the server's other
+    /// connections.
     fn follow_limits(&mut self) {
         let others = self.orphans + self.natives;
         let limits = (self.parameters).limits(self.control.backends.len(), others);
         self.core.set_limits(limits);
     }
 
-    // ---- the launcher ------------------------------------------------------
-
-    /// What has to be asked since the last time.
+    /// The questions for the launcher since the last call.
     pub fn take_asks(&mut self) -> Vec<AskLimits> {
         std::mem::take(&mut self.asks)
     }
 
-    /// A new launcher, or a new configuration, says anew.
+    /// The core asks for all limits again, as there is a new launcher or a new configuration.
     pub fn ask_limits_again(&mut self) {
         self.core.ask_limits_again();
     }
@@ -475,10 +473,8 @@ impl Scheduler {
         self.carry_out();
     }
 
-    // ---- holds on databases ------------------------------------------------
-
-    /// Takes or confirms a hold on a database (database_lock.rs); `take_found` says who is
-    /// there.
+    /// Takes or confirms a hold on a database (database_lock.rs). `take_found` returns the sessions
+    /// that are in it.
     pub fn hold(&mut self, number: u32, database: u32, forced: bool, own: SessionId) {
         (self.core).hold(number, database, forced, own, &self.control);
         self.carry_out();

@@ -1,5 +1,5 @@
-//! From a client that may come in to a session, and its greeting: from what is kept
-//! (sessions/greetings.rs), or by a backend.
+//! From a client that may come in to a session, and its greeting: from the kept greetings
+//! (sessions/greetings.rs) or by a backend.
 
 use super::attach::{Greeted, Then};
 use super::carry_out::no_session;
@@ -21,16 +21,16 @@ use crate::shell::tls::HandedEnd;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use tracing::{info, warn};
 
-/// A greeting with more is not kept: to copy it would take too long.
+/// A greeting with more items is not kept: a copy would take too long.
 const MOST_ITEMS: usize = 4096;
 
-/// A client that has proved itself, and may come in.
+/// A client that has proved its identity and may come in.
 pub struct NewClient {
     pub socket: HandedEnd,
     pub address: Address,
-    /// Our end, where that is known without asking.
+    /// The dispatcher's address of the connection, where it is known without a system call.
     pub local: Option<Address>,
-    /// Its socket is in the main thread's epoll.
+    /// Is its socket in the main thread's epoll?
     pub watched: bool,
     pub startup: Startup,
     pub role: u32,
@@ -38,21 +38,22 @@ pub struct NewClient {
     pub superuser: bool,
     /// Its backends serve no other role.
     pub is_apart: bool,
-    /// pg_baton.pool_max_sessions as of its login.
+    /// pg_baton.pool_max_sessions at the time of its login.
     pub max_sessions: Option<usize>,
-    /// Which changes of roles and databases concern it.
+    /// Says which changes of roles and databases concern the client.
     pub marks: LoginMarks,
-    /// By a backend: only one can say whether it may connect, or fires triggers.
+    /// A backend must greet the client: only a backend can decide whether the client may
+    /// connect, or fire login triggers.
     pub must_be_greeted: bool,
-    /// As which GSSAPI has authenticated it.
+    /// The principal that GSSAPI has authenticated.
     pub principal: Option<Vec<u8>>,
-    /// How it has proved itself, if it had to.
+    /// How the client has proved its identity, if it had to.
     pub authenticated: Option<Authenticated>,
-    /// To be sent before anything else: ends with AuthenticationOk.
+    /// Bytes to send before anything else; they end with AuthenticationOk.
     pub out: Vec<u8>,
 }
 
-/// Whom no session could be made of, and what it is to be told.
+/// A client that could not become a session, the bytes still to be sent to it, and the error.
 pub type TurnedAway = (HandedEnd, Vec<u8>, Report);
 
 impl Scheduler {
@@ -81,7 +82,7 @@ impl Scheduler {
             options: settings.backend_only,
             is_apart: client.is_apart,
         };
-        // Before a tenant is made for it.
+        // Checked before a tenant is created for the client.
         if let Err(why) = self.core.may_come_in(&key, client.max_sessions) {
             return Err(Box::new((socket, out, no_session(&key.user, why))));
         }
@@ -101,11 +102,11 @@ impl Scheduler {
         let origin = Origin::of(&address);
         self.sockets.insert(id, socket.into_socket(), origin);
         let index = index_of(id);
-        // Before a backend reads what is set, and what is kept is looked for.
+        // Read before a backend reads the settings, and before a kept greeting is looked up.
         let settings_marks = (self.control.header).settings_marks_of(client.database, client.role);
         let login_generation = self.control.header.login_generation.load(SeqCst);
         self.note_login_generation(login_generation);
-        // Before a backend looks anything up.
+        // Read before a backend looks up any name.
         let names_generation = self.control.header.names_generation.load(SeqCst);
         let kind = Kind {
             tenant,
@@ -113,7 +114,7 @@ impl Scheduler {
             has_application_name: settings.application_name.is_some(),
             is_local: address.is_local(),
             is_relayed: tls.is_some(),
-            // Who may come in by them has been asked.
+            // The login has already checked the memberships that let the client in.
             marks: LoginMarks {
                 memberships: false,
                 ..client.marks
@@ -226,7 +227,8 @@ impl Scheduler {
         }))
     }
 
-    /// What a backend is to greet with.
+    /// Stores the items with which a backend is to begin the session. False if there is no
+    /// memory for them.
     fn store_beginning(&mut self, index: u32, kind: &Kind, name: Option<&[u8]>) -> bool {
         let mut items: Vec<Beginning<'_>> = Vec::with_capacity(kind.options.len() + 1);
         for (name, value) in &kind.options {
@@ -268,7 +270,7 @@ impl Scheduler {
         begun.is_ok()
     }
 
-    /// Greets from what is kept, with this application_name, cleaned.
+    /// Greets the client from a kept greeting, with this application_name, already cleaned.
     fn greet_from_here(
         &mut self,
         id: SessionId,
@@ -303,7 +305,7 @@ impl Scheduler {
         }
     }
 
-    /// GREETED: the backend has greeted, and keeps the session.
+    /// GREETED: the backend has greeted the client, and keeps the session.
     pub(super) fn greeted(&mut self, slot: u32, id: SessionId, greeted: Greeted) {
         let mut staged = self.staged_of(slot, id);
         let content = Content {
@@ -316,7 +318,7 @@ impl Scheduler {
         self.apply_staged(slot, id, Then::Greeted(greeted));
     }
 
-    /// What it was greeted with is its context.
+    /// The session's context now holds what the greeting brought.
     pub(super) fn greeting_applied(&mut self, id: SessionId, greeted: &Greeted) {
         let Greeted {
             lasts,
@@ -336,7 +338,7 @@ impl Scheduler {
         let flags = *lasts & (GREETING_OF_ROLES | GREETING_BY_PRIVILEGES);
         let lasts = *lasts & !flags;
         let by_privileges = lasts == GREETING_NAMES || flags & GREETING_BY_PRIVILEGES != 0;
-        // Up to 15 a role's privileges hang on the rolinherit of others (login.c).
+        // Up to 15 a role's privileges depend on the rolinherit of other roles (login.c).
         let of_roles = flags & GREETING_OF_ROLES != 0
             || (by_privileges && self.parameters.server_major() < 16);
         let of_memberships = of_roles || by_privileges;

@@ -1,5 +1,5 @@
-//! Rows about sessions, backends and pools. Columns, their order and their texts are
-//! those of `docs/views.md`.
+//! Rows about sessions, backends and pools. docs/views.md defines the columns, their order and
+//! their texts.
 
 use super::Scheduler;
 use crate::core::{index_of, PoolMode};
@@ -14,7 +14,7 @@ fn cause(number: u32) -> Option<&'static str> {
     (number != CAUSE_NONE).then_some(text)
 }
 
-/// As pg_settings.source has them.
+/// The words of pg_settings.source.
 fn source(number: u32) -> &'static str {
     match number {
         SOURCE_FILE => "configuration file",
@@ -48,7 +48,7 @@ fn backend_state(number: u32) -> &'static str {
     }
 }
 
-/// SET's value, else what RESET goes back to, else the startup option.
+/// The value of SET, else the value that RESET returns to, else the startup option.
 fn application_name(contexts: &Contexts, index: u32) -> Vec<u8> {
     let name = b"application_name";
     if let Some(value) = contexts.value(index, KIND_REPORTED, b"") {
@@ -68,7 +68,7 @@ fn options_text(options: &[(Vec<u8>, Vec<u8>)]) -> Vec<u8> {
     options.iter().map(one).collect::<Vec<_>>().join(&b' ')
 }
 
-/// What has a row for each of many.
+/// The views that have many rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum View {
     Sessions,
@@ -78,7 +78,7 @@ pub enum View {
     PoolSettings,
 }
 
-/// What somebody reads, and how far he has come.
+/// A reader's view, and its position in it.
 #[derive(Clone, Copy, Debug)]
 pub struct Rows {
     pub view: View,
@@ -92,8 +92,8 @@ impl Rows {
 }
 
 impl Scheduler {
-    /// The next rows: of at most so many numbers; None if there are no more. Who comes
-    /// or goes meanwhile may be there or not.
+    /// The rows of the next `most` numbers; None if there are no more. A session or backend
+    /// that comes or goes meanwhile may be missing or present.
     pub fn rows(&self, at: &mut Rows, most: u32) -> Option<Vec<Vec<u8>>> {
         let end = match at.view {
             View::Sessions => self.core.sessions().slots_used(),
@@ -161,7 +161,7 @@ impl Scheduler {
         }
         let backend = self.core.backend(number);
         let key = backend.and_then(|backend| self.core.pool_key(backend.pool()));
-        // Whose it is at the moment.
+        // The tenant that the backend serves at the moment.
         let tenant = slot.tenant.load(Relaxed).checked_sub(1);
         let served = tenant.and_then(|tenant| self.core.tenant_key(tenant));
         let nonzero = |value: u64| (value != 0).then_some(value);
@@ -213,7 +213,7 @@ impl Scheduler {
         Some(row.finish())
     }
 
-    /// A role in a database.
+    /// One row for each role in a database.
     fn tenant_row(&self, number: u32) -> Option<Vec<u8>> {
         let key = self.core.tenant_key(number)?;
         let sessions = self.core.sessions();
@@ -234,7 +234,7 @@ impl Scheduler {
         Some(row.finish())
     }
 
-    /// Each tenant has as many numbers as there are settings.
+    /// Each tenant has as many consecutive numbers as there are settings.
     fn pool_setting_row(&self, number: u32) -> Option<Vec<u8>> {
         let settings = POOL_SETTINGS.len() as u32;
         let (tenant, at) = (number / settings, (number % settings) as usize);

@@ -1,28 +1,28 @@
-//! Sessions whose client has sent only part of a message; and, at the end, requests that
-//! are skipped.
+//! Sessions whose client has sent only part of a message; and, at the end of the file, requests
+//! that are skipped.
 //!
-//! A backend that finds nothing it could read gives the session back and says
-//! so (BATON_SESSION_BEGUN). From then on we look, whenever something has come:
-//! no oftener, as the socket is armed edge-triggered, so that what lies there
-//! unread makes no event. Meanwhile the session is idle, also for
-//! idle_session_timeout, and for the scheduler: it has not spoken. When
-//! there is enough (message_start.rs) it waits for a backend, which is told not
-//! to ask again (BATON_SESSION_LOOKED_AT).
+//! A backend that finds no complete message returns the session and says so
+//! (BATON_SESSION_BEGUN). From then on the dispatcher looks at the input each time something
+//! arrives, and no more often: the socket is armed edge-triggered, so input that stays unread
+//! makes no event. Meanwhile the session counts as idle, for idle_session_timeout and for the
+//! scheduler, as its client has not spoken. When there is enough input (message_start.rs), the
+//! session waits for a backend, which is told not to return it again for this reason
+//! (BATON_SESSION_LOOKED_AT).
 //!
-//! The kernel may hold less than we wait for. A Unix socket takes only so many
-//! writes unread, however short: by default 278, or 70 for a sender who polls
-//! first (unix_writable, net/unix/af_unix.c). Who writes byte by byte would wait
-//! for us as we for him; nothing tells him from one who has stopped. On TCP a
-//! packet that was read in part holds the memory of all of it, which may close
-//! the window (__tcp_select_window, net/ipv4/tcp_output.c). So of those that
-//! make no headway one at a time may begin.
+//! The kernel may hold less than a backend needs. A Unix socket takes a limited number of
+//! unread writes, however short: by default 278, or 70 from a sender that polls first
+//! (unix_writable, net/unix/af_unix.c). A client that writes byte by byte would wait for the
+//! dispatcher as the dispatcher waits for the client, and nothing distinguishes it from a
+//! client that has stopped. On TCP a packet that was read in part holds the memory of the whole
+//! packet, which may close the window (__tcp_select_window, net/ipv4/tcp_output.c). So of the
+//! sessions that make no progress, one at a time may begin.
 //!
-//! A batch whose messages are whole, but none of which is answered before its Sync,
-//! is run as on a direct connection if its pool has a backend free for it and another
-//! one for the others. Those for which it had none are looked at once a second, and one
-//! may begin. When the session's statement_timeout is over it waits for a backend as
-//! any other does, which raises the error where the server would: as it reads the next
-//! message (statement_timed_out, held_client.c).
+//! A batch whose messages are complete, but of which none is answered before its Sync, runs as
+//! on a direct connection if its pool has a free backend for it and another one for the other
+//! sessions. The batches for which the pool had none are inspected once a second, and one may
+//! begin. When the session's statement_timeout has expired, the session waits for a backend as
+//! any other does. The backend then raises the error where the server would: as it reads the
+//! next message (statement_timed_out, held_client.c).
 
 use super::sockets::Sockets;
 use crate::core::{index_of, SessionId, Skipped};
@@ -39,63 +39,65 @@ use std::io;
 use std::os::fd::RawFd;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 
-/// A client has stopped, or cannot go on: fewer bytes are fewer writes than a
-/// socket holds.
+/// With fewer bytes than this, a Unix socket holds fewer writes than its limit. With more, the
+/// client has stopped, or cannot continue.
 const STUCK_BYTES: usize = 64;
-/// A statement_timeout that ends so soon is over: what has come shall have been run by then.
+/// A statement_timeout that expires within this time counts as expired: the backend needs the
+/// time to run what has arrived.
 const SOON_US: u64 = 10_000;
-/// Looked at once a second, or in a tick.
+/// Sessions inspected in one sweep or one tick.
 const SWEPT_AT_ONCE: usize = 512;
 
-/// After looks at so many bytes the others wait for the next turn.
+/// Bytes inspected in one turn; the remaining sessions wait for the next turn.
 const BYTES_A_TURN: usize = 8_192;
-/// A byte in a packet of its own takes half a piece of work (events.rs).
+/// Bytes in a piece of work (events.rs), as one byte in a packet of its own takes half a piece.
 const BYTES_A_PIECE: usize = 2;
 
-/// A session that has sent part of a message.
+/// A session whose client has sent part of a message.
 #[derive(Clone, Copy, Debug, Default)]
 struct Part {
-    /// How many bytes must be there before it is worth a look.
+    /// Bytes that must be there before the next look is useful.
     needed: usize,
-    /// How many there were a second ago.
+    /// Bytes that were there a second ago.
     seen: usize,
-    /// Its messages are whole, and what is awaited is their Sync.
+    /// All messages are complete, and the session waits for their Sync.
     pauses: bool,
-    /// So many whole messages,
+    /// The number of complete messages.
     messages: u32,
-    /// which statement_timeout ends at this time.
+    /// When statement_timeout expires for them.
     due_us: Option<u64>,
 }
 
 /// What an event on a session's socket means.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Heard {
-    /// What an event means of itself.
+    /// The client has spoken: the ordinary meaning of an event.
     Speaks,
-    /// All that has come is part of a message, or another event will come: the
-    /// scheduler need not know.
+    /// Only part of a message has arrived, or another event will follow. The scheduler need not
+    /// know.
     Begins,
-    /// Its connection is of no more use.
+    /// The connection is of no more use.
     Broken,
 }
 
-/// All of them.
+/// All sessions whose client has sent part of a message.
 pub struct Begun {
     control: Control,
     parts: BTreeMap<SessionId, Part>,
-    /// Those that have one, by `due_us`.
+    /// The sessions that have a `due_us`, ordered by it.
     due: BTreeSet<(u64, SessionId)>,
-    /// Those that are looked at in a later turn, and the events that they had.
+    /// Sessions that are inspected in a later turn, with their events.
     later: BTreeMap<SessionId, u32>,
-    /// In their order; some may be gone.
+    /// The order of `later`; some of the sessions may have left it.
     order: VecDeque<SessionId>,
-    /// Of this turn: bytes that may still be looked at.
+    /// Bytes that may still be inspected in this turn.
     bytes_left: usize,
-    /// What has been looked at, in pieces of work.
+    /// Work done since the last call of `take_work`, in pieces.
     work: usize,
-    /// Looked at last in a sweep.
+    /// The last session that a sweep inspected.
     swept: SessionId,
-    /// Who may begin though he makes no headway, and how many transactions he had.
+    /// The session that may begin though it makes no progress, and the number of its
+    /// transactions at that time.
     granted: Option<(SessionId, u64)>,
 }
 
@@ -145,7 +147,7 @@ impl Begun {
         while self.bytes_left > 0 {
             let id = self.order.pop_front()?;
             let events = self.later.remove(&id);
-            // If a backend has it meanwhile, or will have, that event is over.
+            // If a backend has the session meanwhile, or will have it, the event is obsolete.
             if let Some(events) = events.filter(|_| self.is_begun(id, sockets)) {
                 return Some((id, events));
             }
@@ -157,12 +159,12 @@ impl Begun {
         !self.order.is_empty()
     }
 
-    /// How much has been done since the last time.
+    /// Work done since the last call, in pieces.
     pub fn take_work(&mut self) -> usize {
         std::mem::take(&mut self.work)
     }
 
-    /// Has its backend given it back with part of a message?
+    /// Has its backend returned the session with part of a message?
     fn is_begun(&self, id: SessionId, sockets: &Sockets) -> bool {
         let slot = self.slot(id);
         sockets.fd(id) >= 0
@@ -180,8 +182,8 @@ impl Begun {
         }
     }
 
-    /// An event on a session's socket.
-    /// `spares`: could this session hold a backend, and its pool has another one?
+    /// Handles an event on a session's socket. `spares`: may this session have a backend, while
+    /// its pool has another free one?
     pub fn heard(
         &mut self,
         id: SessionId,
@@ -211,7 +213,7 @@ impl Begun {
         let start = start_of(fd, available);
         match start {
             Start::Ready => self.is_ready(id, now_us, sockets),
-            // The rest will never come.
+            // The rest of the message will never come.
             _ if is_last => Heard::Broken,
             _ if is_over(known.and_then(|part| part.due_us), now_us) => {
                 self.is_ready(id, now_us, sockets)
@@ -231,7 +233,8 @@ impl Begun {
                         self.due.insert((due_us, id));
                     }
                 }
-                // The first time; it makes an event at once, as something is there.
+                // The first look arms the socket edge-triggered; that makes an event at once,
+                // as there is input.
                 if known.is_none() && sockets.watch_edges(id).is_err() {
                     return Heard::Broken;
                 }
@@ -240,7 +243,7 @@ impl Begun {
         }
     }
 
-    /// Is what has come part of a message, and no more? Nobody may have looked yet.
+    /// Is the input only part of a message? Does not depend on an earlier look.
     pub fn is_part(&self, id: SessionId, sockets: &Sockets) -> bool {
         let fd = sockets.fd(id);
         self.has(id) || fd >= 0 && start_of(fd, socket::unread(fd)) != Start::Ready
@@ -252,7 +255,7 @@ impl Begun {
         let (late, pause) = part.map_or((0, 0), |part| match part.due_us {
             None => (0, 0),
             Some(due_us) if due_us <= now_us + SOON_US => (SESSION_LATE, part.messages),
-            // No longer than it was.
+            // The rest of the timeout, rounded down.
             Some(due_us) => (0, ((due_us - now_us) / 1000) as u32),
         });
         (slot.flags).fetch_and(!(SESSION_BEGUN | SESSION_LATE | SESSION_PAUSE), SeqCst);
@@ -261,8 +264,8 @@ impl Begun {
         if part.is_none() {
             return Heard::Speaks;
         }
-        // Back to one event; or each further packet would make one, whoever
-        // owns the session. It makes that at once.
+        // The socket is armed for one event again: otherwise each further packet would make
+        // one, whichever process owns the session. Arming makes that event at once.
         match sockets.arm(id) {
             Ok(()) => Heard::Begins,
             Err(_) => Heard::Broken,
@@ -273,8 +276,8 @@ impl Begun {
         !self.due.is_empty()
     }
 
-    /// In each tick: those that pause for as long as statement_timeout begin. Those whose
-    /// connection is of no more use come back.
+    /// Lets the sessions begin whose statement_timeout has expired; called in each tick.
+    /// Returns the sessions whose connection is of no more use.
     pub fn tick(&mut self, now_us: u64, sockets: &Sockets) -> Vec<SessionId> {
         let over = self.due.range(..=(now_us, SessionId::MAX));
         let over: Vec<SessionId> = over.map(|(_, id)| *id).take(SWEPT_AT_ONCE).collect();
@@ -283,9 +286,9 @@ impl Begun {
         broken
     }
 
-    /// Once a second: lets one of those begin that may be unable to go on, and one
-    /// that pauses, if its pool has a backend to spare for it. One whose connection
-    /// is of no more use comes back.
+    /// Called once a second. Lets one session begin that may be unable to continue, and one
+    /// that pauses, if its pool has a backend to spare. Returns a session whose connection is
+    /// of no more use.
     pub fn sweep(
         &mut self,
         now_us: u64,
@@ -298,7 +301,7 @@ impl Begun {
         let may_grant = !self.is_granted(sockets);
         let mut stuck = None;
         let mut paused = None;
-        // A part of them: a few system calls for each.
+        // A limited number of sessions, as each takes a few system calls.
         let mut some: Vec<SessionId> = (self.parts.range(self.swept + 1..))
             .map(|(id, _)| *id)
             .take(SWEPT_AT_ONCE)
@@ -327,14 +330,14 @@ impl Begun {
             self.granted = Some((id, self.slot(id).transactions.load(Relaxed)));
         }
         let begin = [stuck, paused].into_iter().flatten();
-        // Both are let begin: a broken one is met again by its next event.
+        // Both begin. If both are broken, the second is found again by its next event.
         begin.fold(None, |broken, id| {
             let is_broken = self.is_ready(id, now_us, sockets) == Heard::Broken;
             broken.or(is_broken.then_some(id))
         })
     }
 
-    /// Has one been let that has not been answered yet?
+    /// Has a session been allowed to begin that has had no answer yet?
     fn is_granted(&self, sockets: &Sockets) -> bool {
         let Some((id, transactions)) = self.granted else {
             return false;
@@ -347,27 +350,27 @@ fn is_over(due_us: Option<u64>, now_us: u64) -> bool {
     due_us.is_some_and(|due_us| now_us >= due_us)
 }
 
-/// Is it that the kernel takes no more of what a client has begun to send?
+/// May the kernel have stopped to take more of the message?
 fn may_be_full(fd: RawFd, available: usize) -> bool {
     match socket::local_address(fd) {
         Ok(address) if address.is_local() => available >= STUCK_BYTES,
-        // Short messages take a few hundred bytes each.
+        // Each short message takes a few hundred bytes of kernel memory.
         _ => socket::receive_memory(fd).is_some_and(|(held, most)| held >= most / 4),
     }
 }
 
-/// What lies unread in a socket, of which so many bytes are known to be there.
+/// The start of the unread input of a socket, which has at least `available` bytes.
 fn start_of(fd: RawFd, available: usize) -> Start {
     let mut buffer = vec![0; available.clamp(1, MESSAGE_MAY_BEGIN as usize)];
     let start = match socket::peek_bytes(fd, &mut buffer) {
-        // What has come meanwhile makes an event of its own.
+        // Input that has arrived meanwhile makes an event of its own.
         Ok(length) if length > 0 && buffer[0] != b'X' => look(
             &buffer[..length],
             available.max(length),
             MESSAGE_MAY_BEGIN as usize,
         ),
         Err(error) if error.kind() == io::ErrorKind::WouldBlock => Start::Needs(1),
-        // It leaves.
+        // A Terminate, the end of the connection, or an error: the client leaves.
         _ => Start::Ready,
     };
     overwrite(&mut buffer);
@@ -376,45 +379,44 @@ fn start_of(fd: RawFd, available: usize) -> Start {
 
 // ---- Skipped requests -----------------------------------------------------
 //
-// Requests that are passed over: their session has waited too long for a
-// backend, or was cancelled while it waited.
+// Requests that are skipped because their session has waited too long for a backend, or was
+// cancelled while it waited.
 //
-// The request is read to its end, an error stands in for the answer, and the
-// session is ready for the next.
+// The request is read to its end and an error answers it; then the session is ready for the
+// next request.
 
-/// Bytes passed over for one session before others get their turn.
+/// Bytes skipped for one session before others get their turn.
 const BYTES_A_ROUND: usize = 1 << 20;
 
-/// One that is being passed over.
+/// A session whose request is being skipped.
 struct Skipping {
     why: Skipped,
     skipper: RequestSkipper,
 }
 
-/// How far it has come.
+/// The progress of a skipped request.
 #[derive(Debug)]
 pub enum Progress {
-    /// There is more to come: to be called again at its socket's next event.
+    /// More input is needed: call again at the next event of the socket.
     Waits,
-    /// All that it has said was passed over, and nothing of that is left to be
-    /// answered.
+    /// All that the client has sent was skipped, and no part of it still needs an answer.
     Over,
-    /// Its connection is of no more use.
+    /// The connection is of no more use.
     Cut,
-    /// As well, and this is to be its last word.
+    /// The connection is of no more use after this error has been sent.
     Refused(Report),
-    /// It is not being passed over.
+    /// No request of this session is being skipped.
     None,
 }
 
-/// All of them.
+/// All sessions whose requests are being skipped.
 #[derive(Default)]
 pub struct Skippers {
     requests: HashMap<SessionId, Skipping>,
 }
 
 impl Skippers {
-    /// Whoever calls it reads on, or waits for the socket's next event.
+    /// The caller then calls `read_on`, or waits for the next event of the socket.
     pub fn begin(&mut self, id: SessionId, why: Skipped) {
         let skipper = RequestSkipper::new();
         self.requests.insert(id, Skipping { why, skipper });
@@ -424,8 +426,7 @@ impl Skippers {
         self.requests.remove(&id);
     }
 
-    /// Reads on in a request that is passed over. `error` makes the error that it
-    /// gets for an answer.
+    /// Reads on in a skipped request. `error` makes the error that answers the request.
     pub fn read_on(
         &mut self,
         id: SessionId,
@@ -458,14 +459,15 @@ impl Skippers {
             match passed {
                 Ok((_, None)) => {
                     if skipper.error_is_due() && !sockets.send(id, &error(*why).to_bytes()) {
-                        // It does not read: nothing more can be told it.
+                        // The client does not read, so it cannot be told anything more.
                         return Progress::Cut;
                     }
                 }
                 Ok((_, Some(RequestEnd::Terminate))) | Err(SkipError::BadLength) => {
                     return Progress::Cut;
                 }
-                // That the next may come; and the error, if it has not been sent yet.
+                // Sends ReadyForQuery, so that the next request may come, after the error if
+                // that has not been sent yet.
                 Ok((_, Some(_))) => {
                     let mut out = Vec::new();
                     if !skipper.told() {

@@ -1,10 +1,10 @@
 /*-------------------------------------------------------------------------
  *
  * baton_arena_memory.h
- *		ARENA, the memory that the dispatcher alone writes: what sessions
- *		are, and their contexts at rest.
+ *		ARENA, the memory that only the dispatcher writes: session records, and
+ *		the contexts of sessions at rest.
  *
- * Part of baton_shared.h, which says what holds of all of it.
+ * Part of baton_shared.h, which has the rules for all of it.
  *
  * Portions Copyright (c) 2026, the pg_baton developers
  *
@@ -22,10 +22,10 @@
  */
 
 /*
- * What the contexts of each role take of the heap: so many u64, from that offset
- * on, between the structure and the records.  An entry that several sessions hold
- * counts for the role that had it first.  Roles whose OIDs have the same hash share
- * one.
+ * The heap usage of each role's contexts: an array of u64 at that offset,
+ * between the structure and the records. An entry that several sessions hold
+ * counts for the role that had it first. Roles whose OIDs have the same hash
+ * share an account.
  */
 #define BATON_ARENA_ACCOUNTS 4096
 #define BATON_ARENA_ACCOUNTS_OFFSET 4096
@@ -42,53 +42,54 @@ typedef struct BatonArenaHeader
 	uint64_t	heap_used;		/* bytes in use by contexts; a backend whose
 								 * news would raise it above heap_limit keeps
 								 * the session (BATON_CAUSE_CONTEXT_MEMORY) */
-	uint64_t	heap_limit;		/* bytes: pg_baton.session_memory; beyond it
-								 * the heap has room only for what several
-								 * backends send at the same moment */
+	uint64_t	heap_limit;		/* bytes: pg_baton.session_memory; the heap
+								 * beyond it is only for what several backends
+								 * send at the same moment */
 } BatonArenaHeader;
 
 /*
- * Session record: what a backend must know to serve a session.  The
- * dispatcher changes it only while it owns the session.
+ * Session record: what a backend must know to serve a session. The dispatcher
+ * changes it only while it owns the session.
  */
 typedef struct BatonSessionRecord
 {
 	uint64_t	id;				/* session id */
 	uint64_t	context_version;	/* unique over all sessions and times:
-									 * equal number, equal context.  0: never
+									 * equal number, equal context. 0: never
 									 * stored */
 	uint32_t	items;			/* heap offset of the item array, 0 if none */
 	uint32_t	item_count;
 	uint32_t	record_flags;	/* BATON_RECORD_* */
-	uint32_t	protocol;		/* protocol version that is spoken */
+	uint32_t	protocol;		/* protocol version in use */
 	int32_t		cancel_pid;		/* as sent in BackendKeyData */
 	uint32_t	cancel_key_length;	/* 4; 32 with protocol 3.2 */
 	int64_t		login_time_us;	/* TimestampTz microseconds: backend_start */
 	uint64_t	start_settings; /* a hash of the settings of its role and
 								 * database that only a starting backend
-								 * takes, as of its greeting */
+								 * applies, as of its greeting */
 	uint16_t	peer_family;	/* AF_INET, AF_INET6, AF_UNIX */
 	uint16_t	peer_port;		/* host byte order */
 	uint16_t	local_port;		/* host byte order */
 	uint16_t	reserved0;
-	uint8_t		peer_address[16];	/* network byte order; IPv4: first 4 */
+	uint8_t		peer_address[16];	/* network byte order; IPv4: first 4 bytes */
 	uint8_t		local_address[16];
 	uint32_t	peer_scope;		/* IPv6 scope id */
-	uint32_t	is_relayed;		/* 1: TLS; the socket is one end of a pair,
-								 * and has no settings of TCP */
+	uint32_t	is_relayed;		/* 1: TLS; the socket is one end of a pair and
+								 * has no TCP settings */
 	uint32_t	first_statement;	/* the STATEMENT items among `items`,
-									 * sorted by key: from here ... */
-	uint32_t	statement_count;	/* ... so many */
+									 * sorted by key: index of the first */
+	uint32_t	statement_count;	/* their number */
 	uint8_t		cancel_key[32];
 	uint32_t	authenticated;	/* heap offset of an AUTHENTICATED entry, 0 if
 								 * the client did not have to prove anything */
-	uint32_t	account;		/* of its role, below BATON_ARENA_ACCOUNTS */
-	uint32_t	settings_marks[BATON_SETTINGS_MARKS_OF];	/* as they were at its
-															 * login: control's, of
-															 * all, of its database,
-															 * of its role, of both */
-	uint32_t	starts;			/* which configuration starting backends read
-								 * at its login: see the backend slot */
+	uint32_t	account;		/* its role's account, below
+								 * BATON_ARENA_ACCOUNTS */
+	uint32_t	settings_marks[BATON_SETTINGS_MARKS_OF];	/* as of its login:
+															 * control's, for all,
+															 * its database, its
+															 * role, both */
+	uint32_t	starts;			/* the configuration that starting backends
+								 * read at its login: see the backend slot */
 	uint32_t	tenant;			/* index of its tenant slot */
 	uint64_t	reserved[2];
 } BatonSessionRecord;
@@ -99,9 +100,9 @@ typedef struct BatonSessionRecord
 								 * BackendKeyData and ReadyForQuery */
 
 /*
- * One thing of a session's context: a reference to an entry.  A session's items
+ * One item of a session's context: a reference to an entry. A session's items
  * are sorted by kind, then by key as bytes (the shorter first of two that
- * agree); but STARTUP items stand in the order in which they are applied.
+ * agree); STARTUP items keep the order in which they are applied.
  */
 typedef struct BatonItem
 {
@@ -110,12 +111,12 @@ typedef struct BatonItem
 	int64_t		aux;			/* STATEMENT: prepare_time, TimestampTz us */
 } BatonItem;
 
-/* A u32 so many bytes before an entry: references to it. */
+/* The u32 reference count of an entry precedes it by this many bytes. */
 #define BATON_ENTRY_REFERENCES_BEFORE 8
 
 /*
- * An entry: immutable, shared by all sessions that hold the same content.
- * Followed by key and value, without padding between them.
+ * An entry: immutable, shared by all sessions that hold the same content. Key
+ * and value follow without padding.
  */
 typedef struct BatonEntry
 {
@@ -128,30 +129,32 @@ typedef struct BatonEntry
 } BatonEntry;
 
 /*
- * Kinds of entry.  Keys are unique within a session and kind, but for STARTUP,
- * whose items stand in the order in which they are applied.  Only the
- * extension knows what is in a value, except STARTUP (written by the
- * dispatcher) and GREETING (read by it).
+ * Kinds of entry. Keys are unique within a session and kind, except for
+ * STARTUP, whose items keep the order in which they are applied. Only the
+ * extension interprets values, except STARTUP (written by the dispatcher) and
+ * REPORTED (read by it).
  */
 #define BATON_KIND_STARTUP 1	/* key: parameter name (as in the startup
-								 * packet; "options" is already split by the
-								 * dispatcher into name and value); value:
-								 * text without NUL.  Present only until the
-								 * session is greeted */
+								 * packet; the dispatcher has already split
+								 * "options" into name and value); value: text
+								 * without NUL. Present only until the session
+								 * is greeted */
 #define BATON_KIND_RESET 2		/* key: parameter name; value: u8 GucSource,
-								 * u8 GucContext, text: what RESET goes back
-								 * to, where it differs from a fresh backend */
+								 * u8 GucContext, text: the value that RESET
+								 * returns to, if it differs from a fresh
+								 * backend's */
 #define BATON_KIND_PARAMETER 3	/* key: parameter name; value: the session's
 								 * own value (SET) */
 #define BATON_KIND_REPORTED 4	/* key empty; value: name NUL value NUL ...:
 								 * ParameterStatus as the client last saw it */
-#define BATON_KIND_STATEMENT 5	/* key: statement name; value: how to make it */
+#define BATON_KIND_STATEMENT 5	/* key: statement name; value: how to make the
+								 * statement */
 #define BATON_KIND_UNNAMED 6	/* key empty; value: the unnamed statement */
 #define BATON_KIND_SEQUENCE 7	/* key: u32 relation oid */
 #define BATON_KIND_OTHER 8		/* key: what, value: state (lastval, ...) */
 #define BATON_KIND_AUTHENTICATED 9	/* key: the method, as pg_hba.conf names
-									 * it; value: as whom.  No item of a
-									 * context: the record has it, written by
-									 * the dispatcher */
+									 * it; value: the proven identity. Not an
+									 * item of a context: the record refers to
+									 * it; the dispatcher writes it */
 
 #endif							/* BATON_ARENA_MEMORY_H */

@@ -3,7 +3,7 @@
  * baton_control_memory.h
  *		CONTROL, the memory that all processes write: words in slots.
  *
- * Part of baton_shared.h, which says what holds of all of it.
+ * Part of baton_shared.h, which has the rules for all of it.
  *
  * Portions Copyright (c) 2026, the pg_baton developers
  *
@@ -16,16 +16,20 @@
 
 #define BATON_SETTINGS_MARKS 256
 
-/* So many of them concern a role in a database: see BATON_SETTINGS_MARK */
+/*
+ * Number of marks that concern a role in a database: see BATON_SETTINGS_MARK
+ */
 #define BATON_SETTINGS_MARKS_OF 4
 
-/* A backend slot names so many of the sessions that it has served */
+/* Number of recently served sessions that a backend slot names */
 #define BATON_BACKEND_SERVED 4
 
-/* Clients that may be on their way to a backend of their own at one time */
+/*
+ * Clients that may be on their way to a backend of their own at the same time
+ */
 #define BATON_TICKETS 256
 
-/* The latest changes that raised login_generation */
+/* Number of recent changes that raised login_generation */
 #define BATON_LOGIN_CHANGES 512
 
 /* ---------------------------------------------------------------------
@@ -47,8 +51,8 @@ typedef struct BatonControlHeader
 	uint64_t	session_offset;
 	uint64_t	counter_offset;
 	uint64_t	total_size;		/* bytes */
-	uint64_t	secret;			/* random; whoever speaks to the dispatcher as
-								 * server process shows it */
+	uint64_t	secret;			/* random; a server process that connects to
+								 * the dispatcher must present it */
 	uint64_t	settings_generation;	/* atomic; raised by the transaction
 										 * that commits ALTER ROLE/DATABASE
 										 * SET, after settings_marks; written
@@ -56,78 +60,76 @@ typedef struct BatonControlHeader
 	uint32_t	dispatcher_pid; /* 0 if none; written by the dispatcher */
 	uint32_t	force_migration;	/* 0/1; written by the launcher */
 	uint64_t	dispatcher_epoch;	/* raised by each new dispatcher */
-	uint64_t	login_generation;	/* atomic; raised after anything has
-									 * changed that a LOGIN_ANSWER depends on,
-									 * and before whoever changed it is told;
-									 * written by backends and the launcher */
-	uint32_t	settings_marks[BATON_SETTINGS_MARKS];	/* atomic; whose
-														 * settings have
-														 * changed: one is
-														 * raised, that of
-														 * database and role
-														 * (see below); written
-														 * by backends */
-	uint32_t	room_ticket;	/* atomic; not 0: of the backends whose
-								 * `retire` is this number one shall go,
-								 * whichever takes it first (exchanges it with
-								 * BATON_TICKET_TAKEN and its slot's index).
-								 * Set and taken back by the dispatcher */
+	uint64_t	login_generation;	/* atomic; raised after a change of
+									 * anything that a LOGIN_ANSWER depends
+									 * on, and before the client that made the
+									 * change is told; written by backends and
+									 * the launcher */
+	uint32_t	settings_marks[BATON_SETTINGS_MARKS];	/* atomic; a change of
+														 * settings raises the
+														 * mark of its database
+														 * and role (see below);
+														 * written by backends */
+	uint32_t	room_ticket;	/* atomic; if not 0: one of the backends whose
+								 * `retire` has this number shall retire, the
+								 * first that takes the ticket (exchanges it
+								 * with BATON_TICKET_TAKEN and its slot's
+								 * index). Set and withdrawn by the dispatcher */
 	uint32_t	next_pid;		/* the process ID that the next session gets;
-								 * begins somewhere, dispatcher */
+								 * its start value is arbitrary; dispatcher */
 	uint32_t	pid_entries;	/* number of entries in the directory of
 								 * process IDs; a power of two, and several
 								 * times the number of session slots */
-	uint32_t	query_size;		/* bytes of a session's last query, its NUL
-								 * counted (track_activity_query_size) */
-	uint64_t	identity_offset;	/* of BatonIdentity, one a session slot */
+	uint32_t	query_size;		/* bytes of a session's last query, including
+								 * its NUL (track_activity_query_size) */
+	uint64_t	identity_offset;	/* of BatonIdentity, one per session slot */
 	uint64_t	pid_offset;		/* of the directory: u32, index of a session
-								 * slot plus 1.  A process ID's place is what
-								 * is left of it divided by pid_entries */
+								 * slot plus 1. A process ID's first place is
+								 * its remainder by pid_entries */
 	uint64_t	query_offset;	/* of the queries, query_size bytes each;
 								 * backends only */
 	uint32_t	identities_used;	/* no session has had a slot from here on:
-									 * who looks for all need not go further;
-									 * dispatcher */
-	uint32_t	keeps_sessions; /* BATON_CAUSE_*; not 0: every session keeps
-								 * its backend from its next transaction's end
-								 * on, for this cause; dispatcher */
-	uint64_t	tickets[BATON_TICKETS]; /* atomic; of clients whose own socket
-										 * a starting backend shall take (0:
-										 * none), each at its remainder by
-										 * BATON_TICKETS; dispatcher */
+									 * a search may stop here; dispatcher */
+	uint32_t	keeps_sessions; /* BATON_CAUSE_*; if not 0, every session
+								 * keeps its backend from the end of its next
+								 * transaction on, for this cause; dispatcher */
+	uint64_t	tickets[BATON_TICKETS]; /* atomic; tickets of clients whose
+										 * own socket a starting backend shall
+										 * take (0: none), each at its
+										 * remainder by BATON_TICKETS;
+										 * dispatcher */
 	uint64_t	names_generation;	/* atomic; raised as login_generation is,
-									 * after a name in a setting or startup
-									 * option may have come to mean something
-									 * else; written by backends */
-	uint64_t	login_changes[BATON_LOGIN_CHANGES]; /* atomic; what changed as
-													 * login_generation became
-													 * a number, at its
-													 * remainder by
+									 * after the meaning of a name in a
+									 * setting or startup option may have
+									 * changed; written by backends */
+	uint64_t	login_changes[BATON_LOGIN_CHANGES]; /* atomic; the change that
+													 * raised login_generation
+													 * to a number, at the
+													 * number's remainder by
 													 * BATON_LOGIN_CHANGES:
-													 * see below.  Written
+													 * see below. Written
 													 * after the raise */
 	uint64_t	tenant_offset;
 } BatonControlHeader;
 
 /*
- * A login change: kind << 62 | the low 30 bits of the number << 32 | hash.  A
- * reader that does not find the number it looks for, because the change is not
- * yet written or a later one has its place, takes it as BATON_LOGIN_CHANGE_ALL.
+ * A login change: kind << 62 | the low 30 bits of the number << 32 | hash. If
+ * a reader does not find its number, because the change has not been written
+ * yet or a later change has its place, it assumes BATON_LOGIN_CHANGE_ALL.
  */
 #define BATON_LOGIN_CHANGE_ALL 0
-#define BATON_LOGIN_CHANGE_ROLE 1	/* nothing but the row of the role whose
-									 * name has this hash (AUTHNAME) */
-#define BATON_LOGIN_CHANGE_DATABASE 2	/* nothing but the row of the database
-										 * whose OID has this hash
-										 * (DATABASEOID) */
+#define BATON_LOGIN_CHANGE_ROLE 1	/* only the row of the role whose name has
+									 * this hash (AUTHNAME) */
+#define BATON_LOGIN_CHANGE_DATABASE 2	/* only the row of the database whose
+										 * OID has this hash (DATABASEOID) */
 #define BATON_LOGIN_CHANGE_MEMBERSHIPS 3	/* memberships, or names of
 											 * groups; hash is 0 */
 
 /*
  * The mark of a database's and a role's OIDs as pg_db_role_setting has them
- * (0: all).  Several may share one: they are then taken as changed together, which
- * costs a look at pg_db_role_setting at the next login.
- * A change of which it is not known whose it is raises that of 0 and 0, which
+ * (0: all). Several pairs may share a mark: they then count as changed
+ * together, which costs a look at pg_db_role_setting at the next login. A
+ * change whose database or role is unknown raises the mark of 0 and 0, which
  * no other pair has.
  */
 #define BATON_SETTINGS_MARK_DATABASE 0x9E3779B1
@@ -138,24 +140,24 @@ typedef struct BatonControlHeader
 		   (uint32_t) (role) * BATON_SETTINGS_MARK_ROLE) >> 16) % (BATON_SETTINGS_MARKS - 1))
 
 /*
- * Backend slot: one pooled backend.  The dispatcher allots it before it opens
- * the connection, and frees it when the control socket is closed.
+ * Backend slot: one pooled backend. The dispatcher allocates it before it
+ * opens the connection, and frees it when the control socket is closed.
  */
 typedef struct BatonBackendSlot
 {
 	uint32_t	state;			/* atomic, BATON_BACKEND_*; see there */
 	uint32_t	pid;			/* written by the backend at attach */
 	uint64_t	session;		/* session id it holds, 0 if none; backend */
-	uint64_t	cancel;			/* atomic; session id that shall be cancelled,
-								 * set by the dispatcher just before SIGUSR2,
+	uint64_t	cancel;			/* atomic; the session id to be cancelled, set
+								 * by the dispatcher just before SIGUSR2,
 								 * taken (exchanged with 0) by the backend's
 								 * signal handler */
-	uint64_t	attach_token;	/* one-time, written by the dispatcher, must
-								 * be shown by the backend that attaches */
-	uint64_t	transactions;	/* served to any session; backend */
+	uint64_t	attach_token;	/* one-time token, written by the dispatcher;
+								 * the attaching backend must present it */
+	uint64_t	transactions;	/* completed for any session; backend */
 	uint64_t	switches;		/* sessions put in place; backend */
-	uint32_t	starts;			/* so often what the configuration says to
-								 * starting backends had changed when it was
+	uint32_t	starts;			/* how often the configuration for starting
+								 * backends had changed when this one was
 								 * started; dispatcher */
 	uint32_t	tenant;			/* n+1 of the tenant that it served last, 0 if
 								 * none; backend */
@@ -163,19 +165,20 @@ typedef struct BatonBackendSlot
 	uint32_t	pool;			/* pool slot index; dispatcher */
 	uint32_t	dedicated_cause;	/* BATON_CAUSE_* or 0; backend */
 	uint32_t	xact_status;	/* 'I','T','E' at last boundary; backend */
-	uint32_t	poked;			/* atomic; 1 from a POKE's sending, by the
-								 * dispatcher, to its receipt, by the backend:
-								 * one that is slow must not get hundreds */
+	uint32_t	poked;			/* atomic; 1 from the sending of a POKE
+								 * (dispatcher) to its receipt (backend), so
+								 * that a slow backend does not get hundreds */
 	uint32_t	retire;			/* atomic; BATON_RETIRE_*, or the room_ticket
 								 * that it may take; dispatcher, which then
-								 * sends RETIRE to one that may sleep */
-	uint32_t	served_last;	/* which of `served` is the session in place,
-								 * or the last; backend */
-	uint64_t	served[BATON_BACKEND_SERVED];	/* atomic; sessions that it
-												 * has served last: process ID
-												 * << 32 | a local transaction
-												 * ID that was none's, before
-												 * all of theirs; 0: no
+								 * sends RETIRE to a backend that may be
+								 * asleep */
+	uint32_t	served_last;	/* index in `served` of the session in place,
+								 * or of the last one; backend */
+	uint64_t	served[BATON_BACKEND_SERVED];	/* atomic; the sessions served
+												 * last: process ID << 32 | a
+												 * local transaction ID that
+												 * no session had, before all
+												 * of the session's own; 0: no
 												 * session; backend */
 	uint32_t	reserved[2];
 } BatonBackendSlot;
@@ -205,76 +208,80 @@ typedef struct BatonBackendSlot
 #define BATON_BACKEND_RETIRING 6
 
 /*
- * Shall a backend give back what it holds and exit, at its next boundary,
- * whoever waits?  It looks there, and not only when it has nothing to do: in a
- * pool that has too few backends none ever is idle.
+ * Must a backend give back its session and exit at its next boundary, whatever
+ * sessions wait? It checks that at each boundary and not only when it is idle:
+ * in a pool with too few backends none is ever idle.
  */
 #define BATON_RETIRE_NOT 0
 #define BATON_RETIRE_NOW 1
-#define BATON_RETIRE_FIRST_TICKET 2 /* from here on: if it gets the ticket */
-#define BATON_TICKET_TAKEN 0x80000000	/* up to here; from here on it is gone */
+#define BATON_RETIRE_FIRST_TICKET 2 /* from here on: if the backend gets the
+									 * ticket */
+#define BATON_TICKET_TAKEN 0x80000000	/* end of the tickets; from here on
+										 * the ticket has been taken */
 
 /*
- * Pool slot: what dispatcher and backends of one pool count together.  Every
- * backend looks at `queued` at every boundary.
+ * Pool slot: the counters that dispatcher and backends of one pool share.
+ * Every backend looks at `queued` at every boundary.
  */
 typedef struct BatonPoolSlot
 {
 	int32_t		queued;			/* atomic; messages in the pool's ready queue:
 								 * raised by the dispatcher BEFORE it sends,
-								 * lowered by the backend (or dispatcher) that
-								 * took one */
-	uint32_t	is_held_back;	/* atomic; 1: others wait whose turn is to
-								 * come: whoever takes the queue's last, or is
-								 * free and finds it empty, says so (RELEASE
-								 * of no session), and puts it to 0. The
+								 * lowered by the process (backend or
+								 * dispatcher) that took a message */
+	uint32_t	is_held_back;	/* atomic; 1: the dispatcher holds other
+								 * sessions back. A backend that takes the
+								 * queue's last session, or is free and finds
+								 * the queue empty, reports that (RELEASE of
+								 * no session) and sets this to 0. The
 								 * dispatcher writes 1 before it looks at
 								 * `queued` and at the backends' states */
 	uint32_t	reserved[14];
 } BatonPoolSlot;
 
 /*
- * Tenant slot: what dispatcher and backends of one role's sessions in one pool count
- * together.  Its index is in each session's record.
+ * Tenant slot: what dispatcher and backends share about the sessions of one
+ * role in one pool. Each session's record has its index.
  */
 #define BATON_TENANT_NAME_SIZE 64
 
 typedef struct BatonTenantSlot
 {
-	uint32_t	keeps_sessions; /* BATON_CAUSE_*; as the header's, for these
-								 * sessions; dispatcher */
-	uint32_t	is_counted;		/* 1: a backend keeps no session of it between
-								 * two transactions, and says when it gives
-								 * one back; dispatcher */
-	int64_t		memory_left;	/* atomic; bytes by which the contexts of its
+	uint32_t	keeps_sessions; /* BATON_CAUSE_*; as the header's, for the
+								 * tenant's sessions; dispatcher */
+	uint32_t	is_counted;		/* 1: a backend keeps none of these sessions
+								 * between two transactions, and reports each
+								 * that it gives back; dispatcher */
+	int64_t		memory_left;	/* atomic; bytes by which the contexts of the
 								 * role's sessions in its database may still
-								 * grow (pg_baton.pool_memory); less than 0:
-								 * there is more already; INT64_MAX: no limit.
-								 * A backend whose news take more keeps the
+								 * grow (pg_baton.pool_memory); negative: the
+								 * limit is exceeded; INT64_MAX: no limit. A
+								 * backend whose news take more keeps the
 								 * session (BATON_CAUSE_POOL_MEMORY);
 								 * dispatcher */
-	uint32_t	superuser;		/* 0/1: was the role one when its sessions
-								 * logged in; dispatcher */
+	uint32_t	superuser;		/* 0/1: was the role a superuser when its
+								 * sessions logged in; dispatcher */
 	uint32_t	reserved1[11];
 	uint64_t	completed;		/* atomic; transactions completed; backends.
 								 * In a cache line of its own */
 	uint64_t	reserved2[7];
-	uint8_t		user_name[BATON_TENANT_NAME_SIZE];	/* by which they logged
-													 * in, NUL at the end;
+	uint8_t		user_name[BATON_TENANT_NAME_SIZE];	/* the user name of their
+													 * login, NUL-terminated;
 													 * dispatcher */
 } BatonTenantSlot;
 
 /*
- * Session slot: what the owner of a session writes.  Index = low 32 bits of
- * the session id.
+ * Session slot: what the owner of a session writes. Index = low 32 bits of the
+ * session id.
  */
 typedef struct BatonSessionSlot
 {
 	uint64_t	id;				/* session id (generation << 32 | index);
 								 * dispatcher; generation is never 0 */
 	uint32_t	owner;			/* 0: the dispatcher; n+1: backend slot n. The
-								 * taker writes it; a backend writes 0 before
-								 * it re-arms the socket */
+								 * process that takes the session writes it; a
+								 * backend writes 0 before it re-arms the
+								 * socket */
 	uint32_t	flags;			/* atomic, BATON_SESSION_*; owner, and the
 								 * dispatcher for BATON_SESSION_CANCEL */
 	uint32_t	last_backend;	/* n+1 of the backend slot that served it
@@ -284,17 +291,20 @@ typedef struct BatonSessionSlot
 	uint32_t	idle_session_timeout_ms;	/* the session's value; backend */
 	int64_t		state_since_us; /* of CLOCK_MONOTONIC, microseconds; owner */
 	uint64_t	transactions;	/* backend */
-	uint64_t	migrations;		/* times it came to another backend than the
+	uint64_t	migrations;		/* times it came to another backend than its
 								 * last; backend */
 	uint32_t	counter_version;	/* raised by a backend each time it writes
 									 * statement counters of the session */
 	uint32_t	reserved;
 } BatonSessionSlot;
 
-/* What pg_stat_ssl shows of a session; texts with NUL at the end, cut as there */
+/*
+ * What pg_stat_ssl shows of a session; texts are NUL-terminated and truncated
+ * as there
+ */
 typedef struct BatonTls
 {
-	uint32_t	in_use;			/* 0: no TLS, and nothing of what follows */
+	uint32_t	in_use;			/* 0: no TLS, and the rest is not valid */
 	uint32_t	bits;
 	uint8_t		version[16];
 	uint8_t		cipher[64];
@@ -304,19 +314,19 @@ typedef struct BatonTls
 } BatonTls;
 
 /*
- * Who a session is, for SQL: every process of the server can read it, whoever
- * holds the session.  Index as the session slot's.  The owner writes it, with
- * `changes` odd meanwhile; a reader tries again if that is odd or has changed.
+ * A session's identity for SQL: every process of the server can read it,
+ * whichever process owns the session. Index as the session slot's. The owner
+ * writes it, with `changes` odd meanwhile; a reader retries if that is odd or
+ * has changed.
  */
 typedef struct BatonIdentity
 {
-	uint64_t	id;				/* atomic; session id, 0: none.  The
-								 * dispatcher writes it last when a session
-								 * begins, and first when one ends */
-	uint64_t	terminate;		/* atomic; session id that shall be ended by
-								 * whoever owns it: looked at after `owner`
-								 * has been written.  Any process of the
-								 * server */
+	uint64_t	id;				/* atomic; session id, 0: none. The dispatcher
+								 * writes it last when a session begins, and
+								 * first when a session ends */
+	uint64_t	terminate;		/* atomic; session id to be terminated by its
+								 * owner, which looks after it has written
+								 * `owner`. Any process of the server */
 	uint32_t	changes;		/* atomic */
 	int32_t		pid;			/* as in BackendKeyData; dispatcher */
 	uint32_t	role_oid;		/* dispatcher, as the next ones */
@@ -327,55 +337,57 @@ typedef struct BatonIdentity
 	uint32_t	peer_scope;
 	uint8_t		peer_address[16];
 	int64_t		query_start_us; /* of its last query, 0: none; backend, as all
-								 * that follows */
-	int64_t		idle_since_us;	/* when its state became idle; when its wait
-								 * for a backend began, dispatcher */
+								 * that follow */
+	int64_t		idle_since_us;	/* when its state became idle; dispatcher:
+								 * when its wait for a backend began */
 	uint64_t	query_id;		/* 0: none */
 	uint32_t	is_tracked;		/* 0: track_activities was off */
 	uint32_t	gss_authenticated;	/* 1: by GSSAPI; dispatcher */
-	uint8_t		application_name[64];	/* NUL at the end; dispatcher at first */
-	uint64_t	cancel;			/* atomic; session id that shall be cancelled
-								 * on the backend that holds it: set by any
-								 * process of the server just before SIGUSR2,
-								 * taken by the signal handler.  A backend
-								 * that takes the session forgets it first */
+	uint8_t		application_name[64];	/* NUL-terminated; dispatcher at first */
+	uint64_t	cancel;			/* atomic; session id to be cancelled on the
+								 * backend that holds it: set by any process
+								 * of the server just before SIGUSR2, taken by
+								 * the signal handler. A backend that takes
+								 * the session clears it first */
 	BatonTls	tls;			/* dispatcher */
-	uint8_t		gss_principal[64];	/* as which, as pg_stat_gssapi shows it,
-									 * cut as there; dispatcher */
+	uint8_t		gss_principal[64];	/* the principal, as pg_stat_gssapi shows
+									 * it, truncated as there; dispatcher */
 } BatonIdentity;
 
-/* No process ever has such a number: PID_MAX_LIMIT of Linux is 2^22. */
+/* No process ever has such an ID: PID_MAX_LIMIT of Linux is 2^22. */
 #define BATON_FIRST_PID 8388608
 
 /* flags of a session slot */
 #define BATON_SESSION_UNNAMED 1 /* the unnamed statement in its context is
 								 * alive */
-#define BATON_SESSION_CANCEL 2	/* cancel whatever it runs next (cancel came
-								 * while it waited); set by the dispatcher,
-								 * cleared by who acts on it */
-#define BATON_SESSION_BEGUN 4	/* given back as its client has sent too
+#define BATON_SESSION_CANCEL 2	/* cancel the next command (a cancel came
+								 * while the session waited); set by the
+								 * dispatcher, cleared by the process that
+								 * acts on it */
+#define BATON_SESSION_BEGUN 4	/* given back because its client has sent too
 								 * little for a backend to read; set by the
 								 * backend, cleared by the dispatcher */
-#define BATON_SESSION_LOOKED_AT 8	/* enough is there by now, or the kernel
-									 * may hold no more of it; cleared by the
-									 * backend that reads it */
-#define BATON_SESSION_SOCKET_SET 16 /* the kernel may have other keepalives or
-									 * another timeout of its socket than it
-									 * has of any; whoever set them */
+#define BATON_SESSION_LOOKED_AT 8	/* enough has arrived by now, or the
+									 * kernel may hold no more of it; cleared
+									 * by the backend that reads it */
+#define BATON_SESSION_SOCKET_SET 16 /* the kernel's keepalive settings or user
+									 * timeout of its socket may differ from
+									 * the defaults, whichever process set
+									 * them */
 #define BATON_SESSION_LATE 32	/* with LOOKED_AT: statement_timeout is over */
 #define BATON_SESSION_PAUSE 0xffffff00	/* with BEGUN: the session's
 										 * statement_timeout in ms, 0 if it
 										 * has none (or one of hours); with
-										 * LOOKED_AT: what is left of it; and
-										 * with LATE: so many messages had
-										 * come when it was over */
+										 * LOOKED_AT: what is left of it; with
+										 * LATE: the number of messages that
+										 * had come when it was over */
 #define BATON_SESSION_PAUSE_SHIFT 8
 #define BATON_SESSION_PAUSE_MAX 0xffffff
 
 /*
- * So many bytes of a message may begin to be read before it is whole.  The
- * kernel does not hold much more for a connection (a receive window of 64 kB,
- * by default), so that a larger one might never be seen whole.
+ * From this many bytes on, a backend may begin to read a message before it is
+ * whole. The kernel does not hold much more for a connection (a receive window
+ * of 64 kB by default), so that a larger message might never be seen whole.
  */
 #define BATON_MESSAGE_MAY_BEGIN 32768
 
@@ -398,13 +410,13 @@ enum BatonCause
 };
 
 /*
- * Statement counters of one prepared statement of one session; written by
- * the backend that owns the session, allotted and zeroed by the dispatcher.
- * The same four numbers that CachedPlanSource keeps (plancache.h).
+ * Statement counters of one prepared statement of one session; written by the
+ * backend that owns the session, allocated and zeroed by the dispatcher. The
+ * four numbers that CachedPlanSource keeps (plancache.h).
  */
 typedef struct BatonStatementCounter
 {
-	double		generic_cost;	/* -1 if not known yet */
+	double		generic_cost;	/* -1 if unknown */
 	double		total_custom_cost;
 	int64_t		num_custom_plans;
 	int64_t		num_generic_plans;

@@ -3,7 +3,7 @@
  * baton_messages.h
  *		The messages between dispatcher, backends and launcher.
  *
- * Part of baton_shared.h, which says what holds of all of it.
+ * Part of baton_shared.h, which has the rules for all of it.
  *
  * Portions Copyright (c) 2026, the pg_baton developers
  *
@@ -34,100 +34,102 @@ typedef struct BatonFrameHeader
 	uint64_t	session;		/* session id the message is about, or 0 */
 } BatonFrameHeader;
 
-#define BATON_FRAME_MORE 1		/* the payload goes on in the next frame of
+#define BATON_FRAME_MORE 1		/* the payload continues in the next frame of
 								 * the same kind and session */
 
-/* anyone -> dispatcher, first message on a control connection */
+/* any process -> dispatcher, first message on a control connection */
 #define BATON_MSG_HELLO_BACKEND 1	/* u32 layout_version, then
 									 * HELLO_BACKEND_FIELDS */
 #define BATON_MSG_HELLO_LAUNCHER 2	/* u32 layout_version, u64 secret, u32 pid */
 #define BATON_MSG_HELLO_QUERY 3 /* u32 layout_version, u64 secret, u32 what
-								 * (BATON_QUERY_*), then see there */
+								 * (BATON_QUERY_*), then what that constant
+								 * describes */
 #define BATON_MSG_HELLO_TICKET 4	/* u32 layout_version, u64 ticket, u32
 									 * pid: a starting backend asks for the
-									 * client of that ticket.  The connection
-									 * stays open as long as the backend */
+									 * ticket's client. The connection stays
+									 * open as long as the backend */
 
 /* dispatcher -> backend */
 #define BATON_MSG_WELCOME 10	/* WELCOME_FIELDS; descriptors: ready queue
 								 * (read end), arena, and the epolls of
 								 * sessions (BATON_SESSION_THREADS_MAX at
-								 * most): a session's is that of its index,
-								 * modulo their number */
-#define BATON_MSG_REFUSED 11	/* string: why; the backend exits with it */
+								 * most); a session's epoll is that at its
+								 * index modulo their number */
+#define BATON_MSG_REFUSED 11	/* string: the reason; the backend exits with
+								 * it */
 #define BATON_MSG_ASSIGN 12		/* session; descriptor: the client's socket.
-								 * The same frame is what the ready queue
-								 * carries */
+								 * The ready queue carries the same frame */
 #define BATON_MSG_POKE 13		/* look at the ready queue again */
 #define BATON_MSG_RETIRE 14		/* look at `retire` in your slot */
 #define BATON_MSG_RECALL 15		/* session: give it back if it is idle */
 #define BATON_MSG_EVICT 16		/* session: end it if it is idle and
-								 * dedicated; there are too many such */
+								 * dedicated; there are too many such sessions */
 
 #define BATON_MSG_CLIENT 17		/* CLIENT_FIELDS; descriptor: the client's
 								 * socket */
 #define BATON_MSG_NATIVE_ANSWER 18	/* NATIVE_ANSWER_FIELDS */
 
 #define BATON_MSG_END_IDLE 19	/* session: end it if it has been idle in its
-								 * transaction since then, i64 state_since_us
+								 * transaction since i64 state_since_us
 								 * (pg_baton.extra_idle_timeout) */
 
 #define BATON_TICKET_NATIVE 0	/* an ordinary connection for life */
-#define BATON_TICKET_LOGIN 1	/* authenticate it, say so, and exit */
-#define BATON_TICKET_GSS 2		/* begin GSSAPI encryption, read its startup
-								 * packet and tell it (STARTUP); then as
-								 * BATON_TICKET_NATIVE */
+#define BATON_TICKET_LOGIN 1	/* authenticate the client, report it, and
+								 * exit */
+#define BATON_TICKET_GSS 2		/* begin GSSAPI encryption, read the client's
+								 * startup packet and send it (STARTUP); then
+								 * as BATON_TICKET_NATIVE */
 
 /* backend -> dispatcher */
 #define BATON_MSG_PUT 20		/* session; u16 kind, u16 key_length, key, u32
 								 * counter use, i64 aux; if counter use is 1 a
 								 * BatonStatementCounter, to be kept in a slot
-								 * allotted to the item; value: what remains.
-								 * It puts or replaces an item, and takes
-								 * effect at the next RELEASE, GREETED or KEEP */
+								 * allocated to the item; value: the rest.
+								 * Adds or replaces an item, and takes effect
+								 * at the next RELEASE or GREETED */
 #define BATON_MSG_DELETE 21		/* session; u16 kind, u16 key_length, key */
 #define BATON_MSG_RELEASE 22	/* session given back; the DISPATCHER re-arms
-								 * its socket.  Follows PUT/DELETE.  (A
-								 * backend with nothing to tell re-arms the
-								 * socket itself and sends nothing, unless it
-								 * has greeted the session: see
-								 * baton_session_release) */
+								 * its socket. Follows PUT/DELETE. (A backend
+								 * with no news re-arms the socket itself and
+								 * sends nothing, unless it has greeted the
+								 * session: see baton_session_release) */
 #define BATON_MSG_GREETED 23	/* session; u32 BATON_GREETING_*; u64
 								 * start_settings, for its record; u32 length,
-								 * so many bytes of NoticeResponses, REPORTED
-								 * value, as above: what was sent.  The
-								 * backend keeps the session */
+								 * that many bytes of NoticeResponses,
+								 * REPORTED value, as above: what was sent.
+								 * The backend keeps the session */
 #define BATON_MSG_END 24		/* session has ended (client gone or FATAL);
-								 * payload: u32 BATON_END_*.  The dispatcher
+								 * payload: u32 BATON_END_*. The dispatcher
 								 * closes its socket and forgets it */
-#define BATON_MSG_DEDICATED 25	/* session; u32 cause (BATON_CAUSE_*); 0 means
+#define BATON_MSG_DEDICATED 25	/* session; u32 cause (BATON_CAUSE_*); 0:
 								 * shared again */
-#define BATON_MSG_RETIRING 26	/* u32 BATON_RETIRES_*, string: why; nothing
-								 * more may be assigned */
+#define BATON_MSG_RETIRING 26	/* u32 BATON_RETIRES_*, string: the reason; no
+								 * more sessions may be assigned */
 
 #define BATON_MSG_AUTHENTICATED 27	/* BATON_TICKET_LOGIN: the server has let
-									 * the client in.  AUTHENTICATED_FIELDS */
+									 * the client in. AUTHENTICATED_FIELDS */
 
 #define BATON_MSG_NATIVE_IN 28	/* BATON_TICKET_NATIVE, _GSS: the server has
 								 * let the client in.  NATIVE_IN_FIELDS */
 #define BATON_MSG_STARTUP 29	/* BATON_TICKET_GSS: the client's startup
-								 * packet, or cancel request, as it was within
-								 * the encryption, without its length */
+								 * packet, or cancel request, as decrypted,
+								 * without its length */
 #define BATON_MSG_AWAITS_CLIENT 35	/* until the server has let the client in:
-									 * u8: the client has been asked and owes
-									 * the answer (1), or has given it (0) */
+									 * u8: the client owes an answer (1), or
+									 * has given it (0) */
 
-/* For how long others of the session's kind may be told the same. */
+/* For how long other sessions of the same kind may get the same greeting. */
 #define BATON_GREETING_NEVER 0
-#define BATON_GREETING_ALWAYS 1 /* while login_generation and settings stay */
-#define BATON_GREETING_NAMES 2	/* and names_generation */
+#define BATON_GREETING_ALWAYS 1 /* while login_generation and settings do not
+								 * change */
+#define BATON_GREETING_NAMES 2	/* ... nor names_generation */
 #define BATON_GREETING_OF_ROLES 4	/* or-ed in: other roles were looked up */
-#define BATON_GREETING_BY_PRIVILEGES 8	/* or-ed in: a startup option is not
-										 * every role's to set */
+#define BATON_GREETING_BY_PRIVILEGES 8	/* or-ed in: not every role may set a
+										 * startup option */
 
-#define BATON_RETIRES_ASKED 0	/* it was asked to */
-#define BATON_RETIRES_UNCLEAN 1 /* what a session left cannot be cleaned */
-#define BATON_RETIRES_SETTINGS 2	/* a session needs one that has been
+#define BATON_RETIRES_ASKED 0	/* the dispatcher asked for it */
+#define BATON_RETIRES_UNCLEAN 1 /* what a session left cannot be removed */
+#define BATON_RETIRES_SETTINGS 2	/* a session needs a backend that was
 									 * started after settings changed */
 
 #define BATON_END_CLIENT_CLOSED 1
@@ -144,11 +146,11 @@ typedef struct BatonFrameHeader
 									 * memory, BATON_MODE_*), u32
 									 * BATON_SOURCE_* */
 
-#define BATON_MSG_PASSPHRASE 34 /* of the server's key, all of the frame:
-								 * comes before the PARAMETERS that have the
-								 * key loaded, if there is one */
+#define BATON_MSG_PASSPHRASE 34 /* passphrase of the server's key, the whole
+								 * frame: precedes the PARAMETERS by which the
+								 * key is loaded, if there is a passphrase */
 
-/* where a pool's setting comes from, by pg_settings' words; the last one counts */
+/* the source of a pool's setting, by pg_settings' words; the last one wins */
 #define BATON_SOURCE_DEFAULT 0
 #define BATON_SOURCE_FILE 1
 #define BATON_SOURCE_COMMAND_LINE 2
@@ -168,15 +170,15 @@ typedef struct BatonFrameHeader
 									 * POOL_SETTINGS */
 
 /* ---------------------------------------------------------------------
- * Payloads of several fields, in their order.  C makes a structure of each, and
- * what reads and writes it (dispatcher_link.h); build.rs does the same in Rust.
- * Types: u8, u16, u32, u64, i32, i64; bool: u8, 0 or 1; address: u8[16], as in the
- * memories; string: u32 length, then so many bytes, none of them zero; bytes: the
- * same of any bytes.
+ * Payloads of several fields, in their order. C generates a structure for
+ * each, and functions that read and write it (dispatcher_link.h); build.rs
+ * does the same in Rust. Types: u8, u16, u32, u64, i32, i64; bool: u8, 0 or 1;
+ * address: u8[16], as in the memories; string: u32 length, then that many
+ * bytes, none of them zero; bytes: the same with any bytes.
  * ---------------------------------------------------------------------
  */
 
-/* for whom it was opened, and where */
+/* its slot, and the role and database that it was opened for */
 #define BATON_HELLO_BACKEND_FIELDS(field) \
 	field(u32, slot) \
 	field(u64, attach_token) \
@@ -198,11 +200,11 @@ typedef struct BatonFrameHeader
 	field(u16, local_port) \
 	field(address, local_address) \
 	field(bool, is_relayed)				/* by TLS: a relay has the other end */ \
-	field(bool, has_certificate)		/* one that was checked */ \
+	field(bool, has_certificate)		/* a certificate that was verified */ \
 	field(string, common_name) \
 	field(string, distinguished_name)	/* RFC 2253 */ \
-	field(bytes, server_certificate)	/* that the client was shown: DER, or nothing */ \
-	field(u32, bits)					/* from here on: as BatonTls has them */ \
+	field(bytes, server_certificate)	/* the certificate shown to the client: DER, or empty */ \
+	field(u32, bits)					/* from here on: as in BatonTls */ \
 	field(string, version) \
 	field(string, cipher) \
 	field(string, client_dn) \
@@ -210,7 +212,7 @@ typedef struct BatonFrameHeader
 	field(string, issuer_dn)
 
 #define BATON_NATIVE_ANSWER_FIELDS(field) \
-	field(string, why)					/* there may be no such session (53300); "": welcome */ \
+	field(string, why)					/* why the session is refused (53300); "": it is accepted */ \
 	field(string, detail)
 
 #define BATON_AUTHENTICATED_FIELDS(field) \
@@ -218,7 +220,7 @@ typedef struct BatonFrameHeader
 	field(string, principal)			/* of GSSAPI */ \
 	field(bool, had_to_prove) \
 	field(string, method)				/* from 16 on */ \
-	field(string, identity)				/* as whom */
+	field(string, identity)		/* the proven identity */
 
 #define BATON_NATIVE_IN_FIELDS(field) \
 	field(u32, role_oid) \
@@ -232,19 +234,19 @@ typedef struct BatonFrameHeader
 	field(u16, port) \
 	field(string, user) \
 	field(string, database) \
-	field(string, os_user)				/* the peer's, on a Unix socket; "": not known */ \
+	field(string, os_user)				/* the peer's, on a Unix socket; "": unknown */ \
 	field(bool, is_secure)				/* by TLS */ \
-	field(bool, has_ca)					/* its certificate would have been checked */ \
-	field(bool, has_certificate)		/* it was checked */ \
+	field(bool, has_ca)					/* its certificate would have been verified */ \
+	field(bool, has_certificate)		/* it was verified */ \
 	field(string, common_name) \
 	field(string, distinguished_name)	/* RFC 2253 */
 
 /*
- * refuse_*: when the refusal is sent, if there is one; else when the client has
- * proved itself.
+ * refuse_*: when the refusal, if any, is sent; if none is set, once the client
+ * is authenticated.
  *
- * good_until (TimestampTz): up to then the same question gets the same answer,
- * request and counts of connections apart, unless login_generation is raised.
+ * good_until (TimestampTz): until then the same question gets the same answer,
+ * request and counts of connections aside, unless login_generation is raised.
  */
 #define BATON_LOGIN_ANSWER_FIELDS(field) \
 	field(u32, request) \
@@ -257,27 +259,30 @@ typedef struct BatonFrameHeader
 	field(bool, superuser) \
 	field(i32, role_limit)				/* -1: none */ \
 	field(i32, database_limit) \
-	field(i32, role_backends)			/* that are no pool backends, as the server counts */ \
+	field(i32, role_backends)			/* other than pool backends, as the server counts */ \
 	field(i32, database_backends) \
-	field(string, refusal_sqlstate)		/* "": welcome */ \
+	field(string, refusal_sqlstate)		/* "": accepted */ \
 	field(string, refusal_message) \
 	field(string, refusal_detail) \
 	field(string, refusal_hint) \
 	field(bool, refuse_first)			/* at once, as for reject and no matching line */ \
-	field(bool, refuse_method)			/* so, unless a backend authenticates it, and refuses it */ \
+	field(bool, refuse_method)			/* at once, unless a backend authenticates the client, and refuses it */ \
 	field(bool, refuse_proof)			/* in place of AuthenticationOk */ \
 	field(bool, peer_match)				/* for peer: os_user may log in as user */ \
-	field(i64, good_until)				/* 0: not to be kept */ \
-	field(bool, ask_backend)			/* a backend must greet: it alone can read who may connect */ \
+	field(i64, good_until)				/* 0: must not be kept */ \
+	field(bool, ask_backend)			/* a backend must greet: only a backend can check CONNECT */ \
 	field(bool, fires_triggers)			/* a backend must greet, for login triggers */ \
 	field(u8, native)					/* BATON_NATIVE_* */ \
 	field(i32, max_sessions)			/* pg_baton.pool_max_sessions; -1: none */ \
 	field(bool, is_apart)				/* its backends serve no other role */ \
-	field(u8, concerns)					/* BATON_CONCERNS_*: changes, beside those of the hashes */ \
-	field(u32, role_hash)				/* AUTHNAME's of the user's name, if there is no such role, too */ \
-	field(u32, database_hash)			/* DATABASEOID's */
+	field(u8, concerns)					/* BATON_CONCERNS_*: changes beside those of the hashes */ \
+	field(u32, role_hash)				/* AUTHNAME's of the user's name, even if there is no such role */ \
+	field(u32, database_hash)	/* DATABASEOID's */
 
-/* which login changes concern the answer: of any role, any database, of memberships */
+/*
+ * the login changes that concern the answer: of any role, of any database, of
+ * memberships
+ */
 #define BATON_CONCERNS_ANY_ROLE 1
 #define BATON_CONCERNS_ANY_DATABASE 2
 #define BATON_CONCERNS_MEMBERSHIPS 4
@@ -285,7 +290,7 @@ typedef struct BatonFrameHeader
 #define BATON_NATIVE_POOL_MODE 1
 #define BATON_NATIVE_FAILED_CHECK 2 /* no backend of the pool can be opened:
 									 * pg_hba.c does not work */
-#define BATON_NATIVE_DELEGATION 3	/* its credentials go to one process */
+#define BATON_NATIVE_DELEGATION 3	/* its credentials go to a single process */
 
 #define BATON_AUTH_TRUST 1
 #define BATON_AUTH_REJECT 2
@@ -309,17 +314,18 @@ typedef struct BatonFrameHeader
 #define BATON_QUERY_TENANTS 9
 
 /*
- * The pool shall leave a database (database_access.c).  Follows: u8 forced (1:
- * its sessions are ended, too), u32 the database's OID; the frame's session is
- * the one that asks, 0 if none.  A ROW a role that has sessions there, without
- * columns: u32 the role's OID, u32 sessions.  The connection stays open, and the
- * database is held as long; the same frame may be sent again.
+ * The pool must leave a database (database_access.c). Followed by: u8 forced
+ * (1: its sessions are ended, too), u32 the database's OID; the frame's
+ * session is the one that asks, 0 if none. The answer is one ROW per role that
+ * has sessions there, without columns: u32 the role's OID, u32 sessions. The
+ * database is held while the connection is open; the same frame may be sent
+ * again.
  */
 #define BATON_QUERY_LEAVE_DATABASE 5
 
 /*
- * The session that the frame names shall be cancelled, or ended, if no backend
- * holds it; a backend that does is signalled.  No rows.
+ * The session in the frame shall be cancelled, or terminated, if no backend
+ * holds it; otherwise the backend is signalled. No rows.
  */
 #define BATON_QUERY_CANCEL 6
 #define BATON_QUERY_TERMINATE 7

@@ -6,26 +6,26 @@
  *
  * There are two shared memories, each a memfd:
  *
- * CONTROL is created by the postmaster when the library is preloaded, is
- * mapped read-write by every process of the server (inherited by fork) and
- * by the dispatcher (whose launcher passes it the descriptor).  It lives as
- * long as the postmaster.  It holds words that both sides write: the backend
- * slots, the pool slots, the session slots and the statement counters.
- * Who may write a field is said at the field.
+ * The postmaster creates CONTROL when the library is preloaded. Every process
+ * of the server maps it read-write (inherited by fork), and so does the
+ * dispatcher (the launcher passes it the descriptor). It lives as long as the
+ * postmaster. It holds words that both sides write: the backend slots, the
+ * pool slots, the session slots and the statement counters. A comment at each
+ * field says which process may write it.
  *
- * ARENA is created by each dispatcher, is written by it alone, and is mapped
- * read-only by the backends that attach to it.  It holds a record a session
+ * Each dispatcher creates an ARENA. Only that dispatcher writes it; the
+ * backends that attach to it map it read-only. It holds one record per session
  * and the session contexts at rest.
  *
- * Everything here is plain fixed-width fields in native byte order: both ends
- * are on one machine.  C includes these files; dispatcher/build.rs makes Rust of
- * them (and says what it understands: integers, structures without padding);
- * the tests' harness reads them, too.  Lists with texts are .inc files, which
- * both languages are made from.
+ * All fields have a fixed width and native byte order: both ends are on one
+ * machine. C includes these files; dispatcher/build.rs translates them to Rust
+ * (and says what it understands: integers, structures without padding); the
+ * tests' harness reads them, too. Lists with texts are .inc files, from which
+ * both languages are generated.
  *
- * BATON_LAYOUT_VERSION is a hash of all of it but comments, computed by
+ * BATON_LAYOUT_VERSION is a hash of all of it except comments, computed by
  * layout-version in this folder for all three, and compared whenever two
- * processes meet.
+ * processes connect.
  *
  * Portions Copyright (c) 2026, the pg_baton developers
  *

@@ -3,9 +3,9 @@
  * parameter_table.c
  *		The parameters pg_baton.*: the table that defines them.
  *
- * Their variables belong to who goes by them, those of the dispatcher and of
- * several to parameters.c.  What of them the dispatcher is told, the launcher knows
- * (parameters_message.c).
+ * Each variable belongs to the file that uses it; those of the dispatcher,
+ * and those that several files use, are in parameters.c.  The launcher knows
+ * which values the dispatcher is told (parameters_message.c).
  *
  * Portions Copyright (c) 2026, the pg_baton developers
  *
@@ -44,7 +44,7 @@ static const struct config_enum_entry gss_encryptions[] = {
 	{NULL, 0, false}
 };
 
-/* How to define one parameter. */
+/* The definition of one parameter. */
 typedef struct ParameterDefinition
 {
 	const char *name;
@@ -55,18 +55,18 @@ typedef struct ParameterDefinition
 		PARAMETER_ENUM,
 		PARAMETER_STRING
 	}			type;
-	void	   *variable;		/* bool, int (of an enum, too) or char * */
+	void	   *variable;		/* bool *, int * (also for an enum) or char ** */
 	GucContext	context;
-	int			flags;			/* GUC_*, the unit among them */
-	int			boot;			/* of a bool, int or enum */
-	int			least;			/* of an int */
+	int			flags;			/* GUC_*, including the unit */
+	int			boot;			/* default of a bool, int or enum */
+	int			least;			/* limits of an int */
 	int			most;
 	const struct config_enum_entry *options;	/* of an enum */
 	const char *boot_string;
 	const char *short_description;
 	const char *long_description;
-	GucStringCheckHook check;	/* of a string; NULL: any will do */
-	GucStringAssignHook assign; /* of a string; NULL: none */
+	GucStringCheckHook check;	/* of a string, or NULL */
+	GucStringAssignHook assign; /* of a string, or NULL */
 } ParameterDefinition;
 
 static const ParameterDefinition definitions[] =
@@ -463,7 +463,7 @@ static const ParameterDefinition definitions[] =
 		.long_description = "A line each, with \"pg_baton: scheduling:\".",
 	},
 	{
-		/* what the dispatcher sends when it opens a backend, see attach.c */
+		/* the dispatcher sends it when it opens a backend, see attach.c */
 		.name = "pg_baton.attach",
 		.type = PARAMETER_STRING,
 		.variable = &baton_attach_option,

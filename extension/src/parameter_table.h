@@ -11,8 +11,8 @@
 #define BATON_PARAMETER_TABLE_H
 
 /*
- * Defines them all.  From _PG_init, and only while the server preloads
- * libraries: parameters that need a restart cannot be defined later
+ * Defines all parameters.  Called from _PG_init, and only while the server
+ * preloads libraries: parameters that need a restart cannot be defined later
  * (init_custom_variable in guc.c makes that FATAL).
  */
 extern void baton_parameters_define(void);

@@ -58,12 +58,11 @@
  *		of its watchers.
  *
  * Installed in the postmaster, they run in every process of the server: a
- * watcher that means pooled backends only knows by itself whether this is one.
- * `next_` is the library's that was loaded before.
+ * watcher for pooled backends tests itself whether this process is one.
+ * `next_` is the hook of the library that was loaded before.
  *
- * Not here: what takes a parameter's assign hook (internals/pg_guc.c), and
- * PqCommMethods, which a process takes for itself (boundary.c, pid_messages.c).
- * ----------------------------------------------------------------
+ * Not here: hooks of parameters (internals/pg_guc.c), and PqCommMethods,
+ * which a process replaces for itself (boundary.c, pid_messages.c).
  */
 
 static shmem_request_hook_type next_shmem_request = NULL;
@@ -78,8 +77,7 @@ static fmgr_hook_type next_fmgr = NULL;
 static emit_log_hook_type next_emit_log = NULL;
 
 /* --------------------------------
- *		a server, and a backend, start
- * --------------------------------
+ *		start of a server and of a backend
  */
 
 static void
@@ -104,7 +102,10 @@ client_authentication(Port *port, int status)
 {
 	if (baton_others_are_overruled())
 	{
-		/* called among the others: what is ours is done around them */
+		/*
+		 * called among the other libraries' hooks: pg_baton's own work is
+		 * done around them
+		 */
 		if (next_client_authentication)
 			next_client_authentication(port, status);
 		return;
@@ -115,7 +116,7 @@ client_authentication(Port *port, int status)
 	baton_attach_authenticated(port, status);
 }
 
-/* In its place where a backend is the dispatcher's to open. */
+/* Replaces the hook in a backend that the dispatcher opens. */
 static void
 overruling_client_authentication(Port *port, int status)
 {
@@ -130,15 +131,15 @@ overruling_client_authentication(Port *port, int status)
  */
 
 /*
- * ProcessUtility() in utility.c is the only way in for utility statements,
- * those of SPI, functions and DO blocks included.
+ * All utility statements pass through ProcessUtility() in utility.c, including
+ * those of SPI, functions and DO blocks.
  *
- * Errors: a statement that fails is not told to anybody, and may still have
- * done something that stays.  So what must not be missed is noted before it
- * runs, and to note too much must do no harm.  Watchers that can fail
- * themselves come after those that cannot.
+ * Errors: the watchers do not learn of a statement that fails, and that may
+ * still have done something that stays.  So changes that must not be missed
+ * are noted before the statement runs, and an unnecessary note must do no
+ * harm.  Watchers that can fail come after those that cannot.
  *
- * Statements nest (a function's, CREATE SCHEMA's elements), so whatever lies
+ * Statements nest (a function's, CREATE SCHEMA's elements), so the state
  * between a statement's beginning and its end is on the stack.
  */
 static void
@@ -162,7 +163,7 @@ process_utility(PlannedStmt *statement, const char *query_string,
 	baton_settings_utility_begins(&utility);
 	/* fails if the client has cancelled what it runs */
 	baton_cancel_fire();
-	/* waits for others to leave, and fails if they do not */
+	/* waits for other sessions to leave, and fails if they do not */
 	baton_database_utility_begins(&utility);
 
 	if (next_process_utility)
@@ -246,13 +247,19 @@ object_access(ObjectAccessType access, Oid class, Oid object, int sub, void *arg
  * --------------------------------
  */
 
-/* Asked as a function is looked up, of each but those with clauses of their own. */
+/*
+ * Called when a function is looked up, except for functions with clauses of
+ * their own.
+ */
 static bool
 needs_fmgr(Oid function)
 {
 	bool		needed;
 
-	/* not to be called by its address, past the table (pg_program.c) */
+	/*
+	 * must not be called by its address, which would bypass the table
+	 * (pg_program.c)
+	 */
 	if (baton_builtin_is_replaced(function))
 		return true;
 	baton_catalog_age_function(function);
@@ -328,7 +335,7 @@ emit_log(ErrorData *edata)
 	baton_tls_log(edata);
 	if (next_emit_log)
 		next_emit_log(edata);
-	/* writes it by itself, unless others have turned that off */
+	/* writes the line itself, unless another hook has turned output off */
 	baton_pid_log(edata);
 }
 
@@ -367,12 +374,11 @@ baton_hooks_install(void)
 }
 
 /* ----------------------------------------------------------------
- *		The library's entry: what is set up when the postmaster loads it.
+ *		The library's entry: the setup when the postmaster loads it.
  *
- * Everything needs shared_preload_libraries: the CONTROL memory must be
- * inherited by all processes.  Loaded in any other way the library defines
- * its functions and does nothing.
- * ----------------------------------------------------------------
+ * Everything needs shared_preload_libraries: all processes must inherit the
+ * CONTROL memory.  Loaded in any other way the library defines its functions
+ * and does nothing.
  */
 
 #ifdef PG_MODULE_MAGIC_EXT

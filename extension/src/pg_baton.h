@@ -11,7 +11,7 @@
 #ifndef BATON_PG_BATON_H
 #define BATON_PG_BATON_H
 
-/* From _PG_init, in the postmaster. */
+/* Called by _PG_init, in the postmaster. */
 extern void baton_hooks_install(void);
 
 #endif							/* BATON_PG_BATON_H */

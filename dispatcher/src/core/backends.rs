@@ -1,13 +1,13 @@
-//! The table of backends: which there are, and what each is.
+//! The table of backends: which exist, and what each is.
 //!
-//! A backend is exactly one thing at a time, [`Life`], and only
-//! [`Backends::turn`] changes that; what is counted follows ([`Counts`]). What its slot's
-//! word says (idle, busy, ...) is the backend's own and changes all the time.
+//! A backend is exactly one thing at a time, [`Life`], and only [`Backends::turn`] changes that;
+//! the counts follow ([`Counts`]). The word of its slot (idle, busy, ...) is the backend's own and
+//! changes all the time.
 
 use super::stall::{IdleClient, Seen};
 use std::collections::{HashMap, VecDeque};
 
-/// What is known of one backend.
+/// What the dispatcher knows of one backend.
 pub struct Backend {
     pool: u32,
     life: Life,
@@ -15,21 +15,21 @@ pub struct Backend {
     dedicated_since_us: Option<u64>,
     /// A transaction holds it and does nothing (stall.rs).
     held: bool,
-    /// When it was last looked at for that.
+    /// The last measurement for that.
     seen: Option<Seen>,
     /// What its client keeps it waiting for, and since when.
     idle_client: Option<IdleClient>,
     /// Since when it says that it exits: it has no session, and gets none.
     exits_since_us: Option<u64>,
-    /// It goes so that this pool may have its place.
+    /// The backend leaves so that this pool may have its place.
     makes_room_for: Option<u32>,
-    /// Its place in the list of those that leave, if it is there.
+    /// Its index in the list of leaving backends, if it is there.
     leaving_at: usize,
     started_us: u64,
     attached_us: u64,
-    /// Tells it from others that have had its slot.
+    /// Distinguishes it from other backends that have had its slot.
     serial: u64,
-    /// The role of the session that has it, as it was seen last (stall.rs).
+    /// The role of its session, as last seen (stall.rs).
     role: Option<u32>,
 }
 
@@ -63,14 +63,14 @@ impl Backend {
         self.serial
     }
 
-    /// The role of the session that has it, as it was seen last.
+    /// The role of its session, as last seen.
     pub fn role(&self) -> Option<u32> {
         self.role
     }
 
-    // ---- how it goes -------------------------------------------------------
+    // ---- how it leaves -----------------------------------------------------
 
-    /// It says that it exits.
+    /// The backend says that it exits.
     pub fn exits(&mut self, now_us: u64) {
         self.exits_since_us.get_or_insert(now_us);
     }
@@ -103,7 +103,7 @@ impl Backend {
         self.idle_client
     }
 
-    /// Is it time to look at it, which is at work, or was held?
+    /// Is the backend, which is at work or was held, due to be measured?
     pub fn is_to_be_seen(&self, is_at_work: bool, now_us: u64) -> bool {
         match is_at_work {
             true => self.seen.is_none_or(|seen| seen.is_past(now_us)),
@@ -115,18 +115,18 @@ impl Backend {
 /// All backends, by slot.
 pub struct Backends {
     table: Vec<Option<Backend>>,
-    /// Slots that nobody has; the lowest last.
+    /// Unused slots; the lowest last.
     free: Vec<u32>,
     counts: Counts,
-    /// How many a role's sessions have, as it was seen last. Who has none is not in it.
+    /// How many backends a role's sessions have, as last seen. A role without any has no entry.
     of_role: HashMap<u32, usize>,
     /// In no order.
     leaving: Vec<u32>,
-    /// Since when each dedicated one is, and its slot: who came last is the last.
+    /// Since when each dedicated backend is dedicated, and its slot; the latest last.
     by_dedication: Vec<(u64, u32)>,
-    /// No slot from here on has one.
+    /// No slot from here on has a backend.
     end: u32,
-    /// Slots and serials of those that were started last, in this order; some have come.
+    /// Slots and serials of the backends started last, in this order; some have attached since.
     started: VecDeque<(u32, u64)>,
     next_serial: u64,
 }
@@ -149,7 +149,7 @@ impl Backends {
         }
     }
 
-    /// All there are, starting and leaving ones included.
+    /// All backends, starting and leaving ones included.
     pub fn total(&self) -> usize {
         self.counts.total
     }
@@ -158,38 +158,38 @@ impl Backends {
         self.counts.dedicated
     }
 
-    /// Shared ones that transactions hold without doing anything.
+    /// Shared backends that transactions hold without doing anything.
     pub fn held(&self) -> usize {
         self.counts.held
     }
 
-    /// How many of a pool's are what.
+    /// A pool's backends, counted by their state.
     pub fn lives(&self, pool: u32) -> Lives {
         self.counts.lives(pool)
     }
 
-    /// Since when each dedicated one is, and its slot: who came last is the last.
+    /// Since when each dedicated backend is dedicated, and its slot; the latest last.
     pub fn by_dedication(&self) -> &[(u64, u32)] {
         &self.by_dedication
     }
 
-    /// No slot from here on has a backend. The lowest free one is taken, so there are
-    /// not many more than backends, as a rule.
+    /// No slot from here on has a backend. New backends take the lowest free slot, so this is
+    /// usually little more than the number of backends.
     pub fn end(&self) -> u32 {
         self.end
     }
 
-    /// Those that serve any session of their pools, but for those that are held.
+    /// Backends that serve any session of their pools, without held ones.
     pub fn shared_and_not_held(&self) -> usize {
         self.counts.shared_and_not_held
     }
 
-    /// Of all pools, that start or serve anybody, and no session has.
+    /// Of all pools: backends that start or are shared, and have no session for long.
     pub fn of_no_role(&self) -> usize {
         self.counts.of_no_role
     }
 
-    /// So many of a pool's are to go for no other.
+    /// Reserves this number of the pool's backends: they do not leave for another pool.
     pub fn reserve(&mut self, pool: u32, backends: usize) {
         self.counts.reserve(pool, backends);
     }
@@ -198,23 +198,23 @@ impl Backends {
         self.counts.reserve_of(pool)
     }
 
-    /// So many of all pools go for no other.
+    /// The reserved backends of all pools.
     pub fn reserved(&self) -> usize {
         self.counts.reserved()
     }
 
-    /// Those that have been told to go, or have said so.
+    /// Backends that have been told to leave, or have said so.
     pub fn leaving(&self) -> &[u32] {
         &self.leaving
     }
 
-    /// Is one about to go so that this pool may have its place? One whose session
+    /// Is a backend about to leave so that this pool may have its place? A backend whose session
     /// became dedicated after it was told stays for as long as that lasts.
     pub fn somebody_goes_for(&self, pool: u32) -> bool {
         self.counts.somebody_goes_for(pool)
     }
 
-    /// If it goes it is so that this pool may have its place.
+    /// If the backend leaves, this pool gets its place.
     pub fn goes_for(&mut self, slot: u32, pool: Option<u32>) {
         self.change(slot, |backend| backend.makes_room_for = pool);
     }
@@ -231,7 +231,7 @@ impl Backends {
         self.get(slot).map(|backend| backend.life)
     }
 
-    /// May this one be given a session?
+    /// May this backend be given a session?
     #[cfg(test)]
     pub fn may_serve(&self, slot: u32) -> bool {
         self.life(slot).is_some_and(Life::may_serve)
@@ -251,7 +251,7 @@ impl Backends {
         numbered.filter_map(|(slot, backend)| Some((slot as u32, backend.as_ref()?)))
     }
 
-    /// A slot for a new backend.
+    /// Takes a slot for a new backend.
     pub fn start(&mut self, pool: u32, now_us: u64) -> Option<u32> {
         let slot = self.free.pop()?;
         self.next_serial += 1;
@@ -278,19 +278,19 @@ impl Backends {
         Some(slot)
     }
 
-    // ---- whose sessions have them -------------------------------------------
+    // ---- the roles of their sessions ----------------------------------------
 
     pub fn of_role(&self, role: u32) -> usize {
         self.of_role.get(&role).copied().unwrap_or(0)
     }
 
-    /// Roles that have any.
+    /// Roles that have a backend.
     #[cfg(test)]
     pub fn roles(&self) -> usize {
         self.of_role.len()
     }
 
-    /// A session of this role has it, or none.
+    /// Notes the role of the session that has the backend, or that no session has it.
     pub fn is_of_role(&mut self, slot: u32, role: Option<u32>) {
         let was = self.get(slot).and_then(Backend::role);
         if was == role || self.get(slot).is_none() {
@@ -310,7 +310,8 @@ impl Backends {
         }
     }
 
-    /// One that was started before then, and is starting still; each is named once.
+    /// The next backend that was started before `then_us` and is still starting; each is named
+    /// once.
     pub fn next_started_before(&mut self, then_us: u64) -> Option<u32> {
         while let Some((slot, serial)) = self.started.front().copied() {
             let backend = self.get(slot).filter(|backend| backend.serial == serial);
@@ -326,7 +327,7 @@ impl Backends {
         None
     }
 
-    /// Changes what a backend is. Nothing else does.
+    /// Changes what a backend is. No other function does.
     pub fn turn(&mut self, slot: u32, to: Life) {
         self.change(slot, |backend| {
             let was = backend.life;
@@ -336,7 +337,7 @@ impl Backends {
         });
     }
 
-    /// What was seen of it, if it is at work; and whether it is held.
+    /// Notes the last measurement, if the backend is at work; and whether it is held.
     pub fn is_seen(&mut self, slot: u32, seen: Option<Seen>, held: bool) {
         self.set_held(slot, held);
         if let Some(backend) = self.get_mut(slot) {
@@ -398,7 +399,7 @@ impl Backends {
         }
     }
 
-    /// It is to go. False if it is going, or there is none.
+    /// Tells the backend to leave. False if it is leaving, or does not exist.
     pub fn retire(&mut self, slot: u32) -> bool {
         let to = match self.life(slot) {
             Some(Life::Starting) => Life::Unwanted,
@@ -410,7 +411,7 @@ impl Backends {
         true
     }
 
-    /// Its process has ended. False if that is known, or there is none.
+    /// The backend's process has ended. False if that is known, or there is no such backend.
     pub fn is_gone(&mut self, slot: u32) -> bool {
         let is_new = self.life(slot).is_some_and(|life| life != Life::Gone);
         if is_new {
@@ -438,7 +439,7 @@ impl Backends {
         Some(backend)
     }
 
-    /// Nobody has this slot any more.
+    /// The slot is unused from now on.
     pub fn release(&mut self, slot: u32) {
         let at = self.free.partition_point(|other| *other > slot);
         if self.free.get(at) != Some(&slot) {
@@ -478,7 +479,7 @@ impl Backends {
         }
     }
 
-    /// What is counted and found is what the table says.
+    /// Checks that counts and lists agree with the table.
     #[cfg(test)]
     pub fn check(&self) {
         let mut by_dedication = Vec::new();
@@ -500,23 +501,23 @@ impl Backends {
 }
 
 // ----------------------------------------------------------------------------
-// What a backend is, and how many of a pool's are what.
+// What a backend is, and how many backends of a pool are in which state.
 
 /// What a backend is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Life {
     /// It is logging in, and has not attached yet.
     Starting,
-    /// So it is, and shall exit when it has.
+    /// Still starting; it is to exit once it has attached.
     Unwanted,
     /// It serves any session of its pool.
     Shared,
-    /// It is one session's for now.
+    /// It serves one session only, for now.
     Dedicated,
-    /// It is to exit, and gets nothing more.
+    /// It is to exit, and gets no more sessions.
     Leaving { dedicated: bool },
-    /// Its process has ended. The slot stays its own until all are found whom it may
-    /// have had (reap.rs).
+    /// Its process has ended. The slot stays reserved until all sessions that it may have had are
+    /// found (reap.rs).
     Gone,
 }
 
@@ -535,8 +536,8 @@ impl Life {
         matches!(self, Life::Unwanted | Life::Leaving { .. } | Life::Gone)
     }
 
-    /// Held by a transaction, or by its own start: one that is told to go stays
-    /// until the transaction has ended, and so does its extra place.
+    /// May a transaction, or its own start, hold it? A backend that is told to leave stays until
+    /// its transaction has ended, and so does its extra place.
     pub fn may_be_held(self) -> bool {
         matches!(
             self,
@@ -548,7 +549,7 @@ impl Life {
         matches!(self, Life::Dedicated | Life::Leaving { dedicated: true })
     }
 
-    /// Its place in [`Lives`].
+    /// Its index in [`Lives`].
     fn kind(self) -> usize {
         match self {
             Life::Starting => 0,
@@ -573,17 +574,17 @@ impl Life {
     }
 }
 
-/// How many of a pool's backends are what.
+/// The backends of a pool, counted by their state.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Lives {
     by_kind: [u32; 6],
-    /// Shared ones that no transaction holds.
+    /// Shared backends that no transaction holds.
     for_all: u32,
     of_no_role: u32,
 }
 
 impl Lives {
-    /// One is something else now; it comes, or goes.
+    /// Counts a change of one backend; None before it exists and after it is gone.
     pub fn count(&mut self, was: Option<Counted>, is: Option<Counted>) {
         if let Some(is) = is {
             self.by_kind[is.life.kind()] += 1;
@@ -610,7 +611,7 @@ impl Lives {
         self.for_all as usize
     }
 
-    /// They start, or are any session's, and no session has them for long.
+    /// Backends that start or are shared, and that no session has for long.
     pub fn of_no_role(&self) -> usize {
         self.of_no_role as usize
     }
@@ -625,12 +626,12 @@ impl Lives {
         self.of(&[Life::Shared, Life::Dedicated])
     }
 
-    /// Those that serve its sessions in turn, or are starting to.
+    /// Backends that serve the pool's sessions in turn, or are starting to.
     pub fn expected(&self) -> usize {
         self.of(&[Life::Starting, Life::Shared])
     }
 
-    /// They have come, and their processes have not ended.
+    /// Backends that have attached, and whose processes have not ended.
     pub fn attached(&self) -> usize {
         let leaving = Life::Leaving { dedicated: false };
         self.may_serve() + self.of(&[leaving])
@@ -638,8 +639,8 @@ impl Lives {
 }
 
 // ----------------------------------------------------------------------------
-// How many backends are what: kept as each changes, so that nobody goes through all of
-// them to know.
+// Counts of backends by state. They are updated as each backend changes, so that no question needs
+// a pass over all backends.
 
 /// What counts of one backend.
 #[derive(Clone, Copy, Debug)]
@@ -647,7 +648,7 @@ pub struct Counted {
     pub pool: u32,
     pub life: Life,
     pub held: bool,
-    /// It goes so that this pool may have its place.
+    /// It leaves so that this pool may have its place.
     pub makes_room_for: Option<u32>,
     /// A session of some role has it for long.
     pub is_of_role: bool,
@@ -658,12 +659,12 @@ impl Counted {
         self.life == Life::Shared && !self.held
     }
 
-    /// It starts, or is any session's, and none has it for long.
+    /// It starts or is shared, and no session has it for long.
     pub fn is_of_no_role(self) -> bool {
         matches!(self.life, Life::Starting | Life::Shared) && !self.is_of_role
     }
 
-    /// One whose session became dedicated after it was told to go stays for as long as
+    /// A backend whose session became dedicated after it was told to leave stays for as long as
     /// that lasts.
     fn goes_for(self) -> Option<u32> {
         let goes = self.life.is_leaving() && !self.life.is_dedicated();
@@ -676,23 +677,23 @@ impl Counted {
 pub struct Counts {
     pub total: usize,
     pub dedicated: usize,
-    /// Shared ones that transactions hold without doing anything.
+    /// Shared backends that transactions hold without doing anything.
     pub held: usize,
-    /// Those that serve any session of their pools, but for those that are held.
+    /// Backends that serve any session of their pools, without held ones.
     pub shared_and_not_held: usize,
-    /// Those that start, or are any session's, and no session has.
+    /// Backends that start or are shared, and that no session has.
     pub of_no_role: usize,
     lives: Vec<Lives>,
-    /// So many go for no other pool, by pool, if there are so many;
+    /// By pool: how many of its backends, if it has that many, leave for no other pool;
     reserves: Vec<usize>,
-    /// and those of all pools that are there.
+    /// and how many of those exist, of all pools.
     reserved: usize,
-    /// By the pool for which they are about to go; none is 0.
+    /// How many backends are about to leave for each pool; no entry is 0.
     go_for: HashMap<u32, usize>,
 }
 
 impl Counts {
-    /// One is something else now; it comes, or goes.
+    /// Counts a change of one backend; None before it exists and after it is gone.
     pub fn change(&mut self, was: Option<Counted>, is: Option<Counted>) {
         let Some(pool) = is.or(was).map(|one| one.pool as usize) else {
             return;
@@ -730,19 +731,19 @@ impl Counts {
         }
     }
 
-    /// How many of a pool's are what.
+    /// A pool's backends, counted by their state.
     pub fn lives(&self, pool: u32) -> Lives {
         self.lives.get(pool as usize).copied().unwrap_or_default()
     }
 
-    /// Is one about to go so that this pool may have its place?
+    /// Is a backend about to leave so that this pool may have its place?
     pub fn somebody_goes_for(&self, pool: u32) -> bool {
         self.go_for.contains_key(&pool)
     }
 
     // ---- reserves ----------------------------------------------------------
 
-    /// So many of a pool's are to go for no other.
+    /// Reserves this number of the pool's backends: they do not leave for another pool.
     pub fn reserve(&mut self, pool: u32, backends: usize) {
         let pool = pool as usize;
         if self.reserves.len() <= pool {
@@ -760,7 +761,7 @@ impl Counts {
         self.reserves.get(pool as usize).copied().unwrap_or(0)
     }
 
-    /// Of those that serve any session of their pools.
+    /// Of the backends that serve any session of their pools.
     pub fn reserved(&self) -> usize {
         self.reserved
     }
@@ -822,7 +823,7 @@ mod tests {
         assert!(backends.retire(0) && !backends.retire(0));
         assert_eq!((backends.dedicated(), backends.leaving()), (1, &[0][..]));
         assert!(backends.set_dedicated(0, false, 9) && !backends.may_serve(0));
-        // One that is told to go before it has come goes when it has.
+        // A backend that is told to leave before it has attached leaves when it has.
         assert!(backends.retire(2));
         backends.attached(2, 5);
         assert_eq!(backends.life(2), Some(Life::Leaving { dedicated: false }));

@@ -1,39 +1,40 @@
 //! Databases that a statement wants for itself (DROP DATABASE and its like).
 //!
-//! The process that executes the statement holds the database by an open connection, from
-//! before the server counts who else is there up to its transaction's end, when the server's
-//! lock on the database goes as well. As long as it is held the pool starts no backend there,
-//! and greets no session: a client that logs in waits until a backend can be started, as it
-//! would wait for that lock, and gets the server's own answer then. If no session is there,
-//! its idle backends go. The statement asks again every 100 ms (database_access.c).
+//! The process that executes the statement holds the database by an open connection. The hold lasts
+//! from before the server counts the other users of the database up to the end of the statement's
+//! transaction, when the server's lock on the database goes as well. While it is held the pool
+//! starts no backend there, and greets no session: a client that logs in waits until a backend can
+//! be started, as it would wait for that lock, and gets the server's own answer then. If there is
+//! no session in the database, its idle backends leave. The statement asks again every 100 ms
+//! (database_access.c).
 //!
-//! If its sessions are ended (WITH (FORCE)), its pools hand out no session any more, their
-//! ready queues are emptied, and all sessions are looked at (shutdown.rs). When the statement has
-//! ended that is done once more, as backends have given some back since; and the hold lasts
-//! until it is.
+//! If its sessions are ended (WITH (FORCE)), its pools hand out no session any more, their ready
+//! queues are emptied, and all sessions are looked at (shutdown.rs). When the statement has ended
+//! that is done once more, as backends have given sessions back since; the hold lasts until it is
+//! done.
 
 use super::lifecycle::Reason;
 use super::sessions::Location;
 use super::{Action, Core, SessionId, Then, Words};
 
-/// Backends of a held database that are told to go when the statement asks: a system call each.
+/// Backends of a held database that are told to leave when the statement asks: a system call each.
 const RETIRED_AT_ONCE: usize = 128;
 
-/// Sessions by the role's OID, as its name may be another role's by now. A role may be listed
-/// several times.
+/// Number of sessions by the role's OID, as its name may be another role's by now. A role may be
+/// listed several times.
 pub type Roles = Vec<(u32, u32)>;
 
 /// One database that is held.
 pub struct Hold {
     /// Its holder's number. None: the holder has gone, and sessions are still looked at.
     number: Option<u32>,
-    /// A name may be another database's by now.
+    /// The OID, as a name may be another database's by now.
     database_oid: u32,
     /// Its sessions are ended.
     forced: bool,
-    /// The holder waits to be told who is there.
+    /// The holder waits to be told which sessions are there.
     is_asked: bool,
-    /// The session that executes the statement, 0 if it is none of the pool's.
+    /// The session that executes the statement; 0 if it is none of the pool's.
     own: SessionId,
     /// Sessions that no backend had when the holder went.
     #[cfg(test)]
@@ -41,8 +42,8 @@ pub struct Hold {
 }
 
 impl Core {
-    /// Takes or confirms a hold. The sessions in the database are counted and told
-    /// (`TellWhoIsIn`); if there are none, its idle backends go.
+    /// Takes or confirms a hold. The sessions in the database are counted and reported
+    /// (`TellWhoIsIn`); if there are none, its idle backends leave.
     pub fn hold(
         &mut self,
         number: u32,
@@ -74,8 +75,8 @@ impl Core {
         self.then(Then::EndSessions);
     }
 
-    /// Ready queues have been emptied: all sessions if the dispatcher stops, and those of
-    /// databases that are held by force, are looked at.
+    /// Ready queues have been emptied: looks at all sessions if the dispatcher stops, and at those
+    /// of databases that are held by force.
     pub(super) fn end_sessions(&mut self, words: &impl Words) {
         self.begin_to_end(words);
         self.tell_who_is_in(words);
@@ -100,8 +101,8 @@ impl Core {
         }
     }
 
-    /// Sessions of a database that have been greeted, or that a backend greets just now;
-    /// without the statement's own.
+    /// Sessions of a database that have been greeted, or that a backend greets just now; without
+    /// the statement's own.
     fn who_is_in(&self, database_oid: u32, own: SessionId, words: &impl Words) -> Roles {
         let mut roles = Roles::new();
         for number in self.tenants.in_database(database_oid, 0) {
@@ -131,7 +132,7 @@ impl Core {
             .flat_map(|pool| pool.all_backends())
     }
 
-    /// Backends of a database in which there is no session go, so many each time.
+    /// Tells the backends of a database without sessions to leave, a limited number each time.
     fn retire_all_in(&mut self, database_oid: u32) {
         let slots = self.backends_in(database_oid);
         let stays = |slot: &u32| (self.backends.life(*slot)).is_some_and(|it| !it.is_leaving());
@@ -162,7 +163,7 @@ impl Core {
         self.release_holds();
     }
 
-    /// Holds whose holders have gone end as soon as no session is to end by them.
+    /// Ends holds whose holders have gone, as soon as no session is to end by them.
     pub(super) fn release_holds(&mut self) {
         let is_ending = self.is_ending();
         let before = self.holds.len();
@@ -192,7 +193,7 @@ impl Core {
         (self.sessions.get(id)).is_some_and(|session| session.is_ungreeted())
     }
 
-    /// Those on the database of this pool.
+    /// Holds on the database of this pool.
     fn holds_on(&self, number: u32) -> impl Iterator<Item = &Hold> {
         let pool = match self.holds.is_empty() {
             true => None,
@@ -209,18 +210,18 @@ impl Core {
         self.holds_on(number).next().is_some()
     }
 
-    /// Is the database of this tenant?
+    /// Is the database of this tenant held?
     pub fn is_tenant_held(&self, number: u32) -> bool {
         self.pool_of_tenant(number)
             .is_some_and(|pool| self.is_held(pool))
     }
 
-    /// Is it, and do its sessions end?
+    /// Is the database of this pool held, and do its sessions end?
     pub(super) fn is_forced(&self, number: u32) -> bool {
         self.holds_on(number).any(|hold| hold.forced)
     }
 
-    /// Shall this session end because its database is dropped by force?
+    /// Is this session to end because its database is dropped by force?
     pub(super) fn is_forced_out(&self, id: SessionId, words: &impl Words) -> bool {
         if self.holds.is_empty() || !self.is_in_database(id, words) {
             return false;
@@ -232,7 +233,7 @@ impl Core {
         })
     }
 
-    /// Has it been greeted? One that waits for that would wait for the
+    /// Is the session in its database: has it been greeted? An ungreeted session would wait for the
     /// server's lock.
     pub(super) fn is_in_database(&self, id: SessionId, words: &impl Words) -> bool {
         let held = matches!(self.locate(id, words), Some(Location::Held(_)));
@@ -252,7 +253,7 @@ impl Core {
         self.holds[at].to_end = to_end.collect();
     }
 
-    /// What is told is what all sessions, looked at one by one, say.
+    /// Checks the report against all sessions, looked at one by one.
     #[cfg(test)]
     fn check_who_is_in(
         &self,

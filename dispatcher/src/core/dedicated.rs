@@ -1,10 +1,9 @@
-//! Sessions that keep their backend: their places, and what happens when there
-//! are none left.
+//! Sessions that keep their backend: their places, and what happens when none are left.
 //!
-//! How many there may be is sizing.rs's to say. One that becomes dedicated
-//! gives its place among the shared backends back, and another starts there.
-//! Beyond the bound it holds a place of theirs instead; when others wait in
-//! vain for what is left, one of the role with most ends (MSG_EVICT).
+//! sizing.rs decides how many there may be. A session that becomes dedicated gives its place among
+//! the shared backends back, and another backend starts there. Beyond the bound it holds a place of
+//! theirs instead. When others wait in vain for what is left, one session of the role with the most
+//! backends ends (MSG_EVICT).
 
 use super::scan::Cursor;
 use super::sizing::{choose_excess, Places, Role};
@@ -12,19 +11,17 @@ use super::tables::PoolSet;
 use super::tenants::Tenant;
 use super::{index_of, Action, Core, PoolMode, Shown, Word, Words};
 
-/// Others wait in vain if they have waited so long, or a quarter of what they
-/// may.
+/// Others wait in vain if they have waited this long, or a quarter of what they may.
 const IN_VAIN_US: u64 = 1_000_000;
-/// A superuser who has waited so long needs no place that others leave.
+/// A superuser's session that has waited this long needs no place that others leave.
 const SUPERUSER_WAITS_US: u64 = 100_000;
-/// Tenants of a pool that are compared with each other.
+/// The most tenants of a pool that are compared with each other.
 pub(super) const TENANTS_LOOKED_AT: usize = 64;
-/// From the word to a backend that its session is to end until it is taken not to have
+/// If a backend has not ended its session this long after it was told to, it counts as not having
 /// heard.
 const EVICTION_US: u64 = 1_000_000;
 
-/// A session that was told to end for want of places: its backend's slot and serial, and
-/// when it was.
+/// A session that was told to end for want of places: its backend's slot and serial, and the time.
 #[derive(Clone, Copy, Debug)]
 pub struct Evicted {
     slot: u32,
@@ -33,8 +30,7 @@ pub struct Evicted {
 }
 
 impl Core {
-    /// How many backends there are and may be; `going` of them have almost
-    /// gone.
+    /// How many backends exist and may exist; `going` of them have almost gone.
     pub(super) fn places(&self, going: usize) -> Places {
         Places {
             total: self.backends.total() - going,
@@ -50,13 +46,13 @@ impl Core {
         }
     }
 
-    /// And for the role that has the best right to one, of those that wait in this pool.
+    /// The places for the role with the best right to one, of the sessions that wait in this pool.
     pub(super) fn places_for(&self, number: u32, words: &impl Words) -> Places {
         self.places_without(0, number, words)
     }
 
-    /// When so many backends have gone. Whose sessions those will have that start, or are
-    /// not seen yet to be somebody's for long, is not known: they count for that role.
+    /// The same, when `gone` backends have gone. Which roles' sessions the backends will have that
+    /// start, or that no session is known to have for long, is unknown: they count for that role.
     pub(super) fn places_without(&self, gone: usize, number: u32, words: &impl Words) -> Places {
         let of_no_role = self.backends.lives(number).of_no_role();
         let places = Places {
@@ -69,8 +65,8 @@ impl Core {
         if places.room() > 0 {
             return places;
         }
-        // Those beyond the ceiling are there for superusers, whoever has none yet. Whose turn
-        // comes when one of the pool's has started is not known: until then no other starts.
+        // Backends beyond the ceiling are for superusers that have none yet. Which tenant's turn
+        // comes when a backend of the pool has started is unknown: until then no other starts.
         let beyond = places.total.saturating_sub(places.ceiling);
         if self.backends.lives(number).starting() > 0 {
             return places;
@@ -87,9 +83,9 @@ impl Core {
         }
     }
 
-    /// Tenants with a session that waits in this pool, and may be served, and for how long it
-    /// does. Of very many those are looked at whose turn it is, and of the ready queue those
-    /// that came first.
+    /// Tenants with a session that waits in this pool and may be served, and the length of its
+    /// wait. Of very many, those whose turn is next are looked at, and the first ones of the ready
+    /// queue.
     pub(super) fn who_waits(&self, number: u32, words: &impl Words) -> Vec<(&Tenant, u64)> {
         let in_turn = self.sessions.tenants_in_turn(number);
         let in_turn = in_turn.filter_map(|tenant| Some((tenant, self.tenant_waits_us(tenant)?)));
@@ -105,15 +101,14 @@ impl Core {
         self.backends.of_role(tenant.key().role_oid)
     }
 
-    /// Backends that the role has for long which has fewest, of those whose sessions wait in
-    /// this pool.
+    /// Of the roles whose sessions wait in this pool, the fewest backends that one has for long.
     pub(super) fn least_of_roles(&self, number: u32, words: &impl Words) -> usize {
         let who_waits = self.who_waits(number, words).into_iter();
         let least = who_waits.map(|(tenant, _)| self.has_for_long(tenant)).min();
         least.unwrap_or(0)
     }
 
-    /// Does a superuser's session wait for long? How many backends his role has for long.
+    /// If a superuser's session waits for long: how many backends its role has for long.
     pub(super) fn superuser_in_need(&self, number: u32, words: &impl Words) -> Option<usize> {
         let pool = self.pool(number)?;
         if pool.together.superusers().is_empty() {
@@ -127,20 +122,20 @@ impl Core {
         in_need.map(|(tenant, _)| self.has_for_long(tenant)).min()
     }
 
-    /// A backend has told that, or a session has left it.
+    /// A backend has reported whether it is dedicated, or a session has left it.
     pub(super) fn told_dedicated(&mut self, slot: u32, dedicated: bool, words: &impl Words) {
         let is_new = self.set_dedicated(slot, dedicated);
         if is_new || words.backend(slot) != Word::Busy {
             self.note_role(slot, words);
         }
         if is_new && words.backend_keeps(slot) {
-            // It has a backend of its own now.
+            // The session has a backend of its own now.
             self.is_back(words.backend_session(slot));
         }
         let pool = self.backends.get(slot).map(|backend| backend.pool());
         if let Some(number) = pool.filter(|_| is_new && !dedicated) {
-            // It may sleep since before it was told of: nobody has poked it for
-            // what was sent meanwhile.
+            // The backend may have slept since before its report: no poke has told it of what was
+            // sent meanwhile.
             self.mark_dirty(number);
         }
     }
@@ -155,7 +150,7 @@ impl Core {
         };
         self.pools.set_dedicated(number, slot, dedicated);
         if dedicated {
-            // Its place is somebody else's, of whatever pool.
+            // Its place goes to a session of any pool.
             self.mark_waiting();
         } else {
             self.room.look_for_surplus();
@@ -164,7 +159,7 @@ impl Core {
         true
     }
 
-    /// Called in each tick.
+    /// Runs in each tick.
     pub(super) fn evict_excess(&mut self, words: &impl Words) {
         let places = self.places(0);
         if self.backends.dedicated() == 0 || !places.has_excess() {
@@ -197,7 +192,7 @@ impl Core {
         self.act(Action::Evict { slot, id });
     }
 
-    /// Who has waited so long waits in vain.
+    /// A session that has waited this long waits in vain.
     pub(super) fn in_vain_us(&self) -> u64 {
         match self.limits.session_wait_timeout_us {
             0 => IN_VAIN_US,
@@ -213,8 +208,7 @@ impl Core {
         });
     }
 
-    /// Was one told to end a moment ago, and may not have heard yet? There is one at a
-    /// time.
+    /// Was a session told to end a moment ago, and may not have heard yet? There is one at a time.
     pub(super) fn is_one_being_evicted(&self) -> bool {
         self.evicted.is_some_and(|evicted| {
             let backend = self.backends.get(evicted.slot);
@@ -225,24 +219,23 @@ impl Core {
 }
 
 // ----------------------------------------------------------------------------
-// Sessions that keep their backends because that is what is wanted: of tenants
-// whose mode says so, and all of them while they are few.
+// Sessions that keep their backends by configuration: those of tenants whose mode says so, and all
+// sessions while they are few.
 //
-// The backends are told (`Action::Keep`), and look at each boundary. So a
-// session that has been served becomes dedicated at the end of its next
-// transaction, as if something of it lived in its backend, and what counts for
-// dedicated sessions counts for it. When it is over those that sleep are woken,
-// to see that their sessions are shared again.
+// The backends are told (`Action::Keep`), and check at each boundary. So a session that has been
+// served becomes dedicated at the end of its next transaction, as if something of it lived in its
+// backend, and the rules for dedicated sessions apply to it. When the condition ends, sleeping
+// backends are woken, so that their sessions are shared again.
 
 /// Backends that are woken in a round: a system call each.
 pub(super) const WOKEN_AT_ONCE: usize = 256;
 
-/// Backends that are woken to look again at what they are told of their sessions' tenants.
+/// Backends that are woken to check again what they are told of their sessions' tenants.
 pub struct Waking {
     slots: Cursor,
-    /// Those of all pools are.
+    /// The backends of all pools are woken.
     are_all: bool,
-    /// Pools whose backends are.
+    /// Pools whose backends are woken.
     pools: PoolSet,
 }
 
@@ -264,7 +257,7 @@ impl Waking {
         self.are_all || self.pools.contains(pool)
     }
 
-    /// Its number may be another pool's.
+    /// Forgets a pool: its number may be another pool's next.
     pub fn forget_pool(&mut self, pool: u32) {
         self.pools.remove(pool);
     }
@@ -279,7 +272,7 @@ impl Waking {
         self.slots.begin();
     }
 
-    /// The next slot, of as many as there are. None: that is all.
+    /// The next slot below `end`. None: that is all.
     fn next(&mut self, end: u32) -> Option<u32> {
         let next = self.slots.next_below(end);
         if next.is_none() {
@@ -294,8 +287,8 @@ impl Core {
     /// The mode of a tenant's group has become known, or may have changed.
     pub(super) fn mode_may_differ(&mut self, number: u32) {
         let mode = self.limits_of(number).map(|limits| limits.mode);
-        // Who came before it was known that he should be native is served as
-        // close to that as can be.
+        // A session that came before it was known that it should be native is served as close to
+        // that as possible.
         let keeps = mode.unwrap_or_default() != PoolMode::Shared;
         let Some(tenant) = self.tenant_mut(number) else {
             return;
@@ -309,12 +302,12 @@ impl Core {
             keeps,
         });
         if !keeps {
-            // Those that sleep with a session of it.
+            // Wakes backends that sleep with a session of the tenant.
             self.wake_pool_of(number);
         }
     }
 
-    /// All backends of a tenant's pool look again at what they are told of it.
+    /// All backends of a tenant's pool check again what they are told of it.
     pub(super) fn wake_pool_of(&mut self, tenant: u32) {
         let Some(number) = self.pool_of_tenant(tenant) else {
             return;
@@ -322,9 +315,9 @@ impl Core {
         self.waking.begin(number);
     }
 
-    /// A session has come or gone, or limits have changed. Never more are kept
-    /// than may be dedicated; and where it was over it begins anew with an
-    /// eighth less, or one who comes and goes would change it each time.
+    /// A session has come or gone, or limits have changed. Never more sessions are kept than may be
+    /// dedicated. After the limit has been exceeded, sessions are kept again only once their number
+    /// has fallen by an eighth, as otherwise each session that comes and goes would change it.
     pub(super) fn look_at_threshold(&mut self) {
         let most = (self.limits.sharing_threshold).min(self.places(0).most_dedicated());
         let live = self.sessions.live();
@@ -342,7 +335,7 @@ impl Core {
         }
     }
 
-    /// In each round: the next ones.
+    /// Wakes the next backends in each round.
     pub(super) fn wake_on(&mut self) {
         let mut woken = 0;
         while woken < WOKEN_AT_ONCE && self.waking.has_more() {
@@ -357,8 +350,8 @@ impl Core {
         }
     }
 
-    /// When it is over all are woken, for one that has just become dedicated by
-    /// it may not have told so yet.
+    /// When the condition ends all backends are woken, as one that has just become dedicated by it
+    /// may not have reported it yet.
     fn wake(&mut self, slot: u32) {
         let life = self.backends.life(slot);
         if life.is_some_and(|life| !life.is_starting()) {

@@ -1,10 +1,9 @@
-//! Who gets which backend, and how many are started.
+//! Which session gets which backend, and how many backends are started.
 //!
-//! When a round ends the pools that something has happened to are served, one
-//! after the other: what waits is handed out, one session at a time, because
-//! only the next look says what became of the last; then backends are started
-//! for whoever is left. A session goes either to one backend, which is claimed,
-//! or through the ready queue to whichever is first.
+//! When a round ends, the pools with events are served one after the other. First the waiting
+//! sessions are handed out, one at a time, because only the outcome of the last hand-over decides
+//! the next. Then backends are started for the sessions that are left. A session goes either to one
+//! backend, which is claimed, or through the ready queue to the first backend that takes it.
 
 use super::dedicated::TENANTS_LOOKED_AT;
 use super::lifecycle::Reason;
@@ -15,30 +14,29 @@ use super::sizing::{Growth, Search};
 use super::tenants::Tenant;
 use super::{index_of, Action, Core, SessionId, Word, Words};
 
-/// With forced migration, a session whose last backend is the only free one
-/// gets it after all when it has waited so long: the others may be held by
-/// transactions that wait for this very session.
+/// With forced migration, a session whose last backend is the only free one gets that backend after
+/// this wait. The other backends may be held by transactions that wait for this very session.
 const FORCED_PATIENCE_US: u64 = 300_000;
-/// Backends that are started in a round: each takes some ten microseconds.
+/// The most backends that are started in a round: each start takes some ten microseconds.
 const STARTED_AT_ONCE: usize = 64;
 
-/// Pools that are being served.
+/// The pools that are being served.
 #[derive(Default)]
 pub struct Round {
-    /// The first is at its turn, the last in the list.
+    /// The last pool in the list is served first.
     pools: Vec<u32>,
-    /// Sent into its queue since its turn began.
+    /// Sessions sent into the pool's queue since its turn began.
     queued: usize,
-    /// For a backend that is free.
+    /// The search for a free backend.
     search: Search,
-    /// The last of its FIFO that was passed over (forced migration only).
+    /// The last session of the pool's FIFO that was passed over (forced migration only).
     passed: Option<SessionId>,
     /// Pools that get the places that have become free, one each.
     meant_for: Vec<u32>,
-    /// Their queues are being taken back amid a round: a session that is handed out now would
-    /// overtake those that went there first.
+    /// Pools whose queues are taken back amid a round: a session handed out now would overtake the
+    /// sessions that went into the queue first.
     interrupted: Vec<u32>,
-    /// So many backends have been started.
+    /// How many backends have been started.
     started: usize,
 }
 
@@ -50,8 +48,8 @@ impl Core {
         }
     }
 
-    /// Serves every pool that something has happened to, and gives places that
-    /// have become free to whom they are due (place_key, reclaim.rs).
+    /// Serves every pool that has an event, and gives the places that have become free to the pools
+    /// that they are due to (place_key, reclaim.rs).
     pub(super) fn serve(&mut self, words: &impl Words) {
         ensure!(self.round.pools.is_empty(), "a round within a round");
         self.round.interrupted.clear();
@@ -81,7 +79,7 @@ impl Core {
         }
     }
 
-    /// Hands out the next, or goes on to the next pool.
+    /// Hands out the next session, or goes on to the next pool.
     pub(super) fn go_on(&mut self, words: &impl Words) {
         while let Some(number) = self.round.pools.last().copied() {
             if self.hand_out(number, words) {
@@ -89,13 +87,17 @@ impl Core {
             }
             self.wake_for_queue(number, words);
             self.grow(number, words);
+            // The pool was marked when its queue was taken back, before its turn.
+            if self.round.interrupted.contains(&number) {
+                self.mark_dirty(number);
+            }
             self.round.pools.pop();
             self.begin_turn();
         }
     }
 
-    /// A backend for a session, and the state it was seen in: the one that served it
-    /// last, if that is free; or else the first that is. With `force` any but the last.
+    /// A free backend for a session, and the state it was seen in: the backend that served the
+    /// session last, if it is free, or else the first free one. With `force`, any but the last.
     fn find_backend(
         &mut self,
         number: u32,
@@ -104,7 +106,7 @@ impl Core {
         words: &impl Words,
     ) -> Option<(u32, Word)> {
         if let Some(slot) = last.filter(|_| !force) {
-            // The slot is what somebody has written there.
+            // A backend may have written anything as the session's last slot.
             let of_pool = self.backends.get(slot).map(|backend| backend.pool()) == Some(number);
             if of_pool && self.backends.is_shared(slot) {
                 let word = words.backend(slot);
@@ -127,8 +129,8 @@ impl Core {
         usize::try_from(words.queued(number)).unwrap_or(0)
     }
 
-    /// Sessions that wait, of all pools. Where very many pools want backends it is told
-    /// from some of them how many are in the ready queues of all.
+    /// Waiting sessions of all pools. If very many pools want backends, the number in the ready
+    /// queues is extrapolated from some of them.
     pub fn waiting(&self, words: &impl Words) -> usize {
         let compared = self.compared_in_want();
         let queued = compared.iter().map(|pool| self.queued(*pool, words)).sum();
@@ -143,8 +145,8 @@ impl Core {
         self.sessions.waiting(number) + self.queued(number, words)
     }
 
-    /// Could a session hold a backend of its pool, and one would be left for the others,
-    /// there or to be started?
+    /// Could this session keep a backend of its pool, and one backend, existing or to be started,
+    /// would be left for the others?
     pub fn has_backend_to_spare(&self, id: SessionId, words: &impl Words) -> bool {
         let Some(number) = self.sessions.get(id).map(|session| session.pool()) else {
             return false;
@@ -158,10 +160,10 @@ impl Core {
         free == 2 || free + room() >= 2
     }
 
-    /// Hands out one that waits in a pool's FIFO; false if that is all. Who is
-    /// in the ready queue came before: as long as it holds somebody, the next
-    /// goes there too, even if a backend shows itself idle, as each does for a
-    /// moment that has just given a session back.
+    /// Hands out one waiting session of a pool's FIFO; false if none can be handed out. The
+    /// sessions in the ready queue came before. As long as the queue holds one, the next session
+    /// goes there too, even if a backend shows itself idle: a backend that has just given a session
+    /// back does so briefly.
     fn hand_out(&mut self, number: u32, words: &impl Words) -> bool {
         let rests = self.pool(number).is_none_or(|pool| pool.queue.rests())
             || self.round.interrupted.contains(&number);
@@ -171,7 +173,7 @@ impl Core {
         let forced = self.limits.force_migration;
         let mut next = match self.round.passed {
             Some(passed) => self.sessions.waiting_behind(passed),
-            // All are gone through.
+            // The whole FIFO is gone through.
             None if forced => self.sessions.fifo(number).next(),
             None => self.next_with_room(number, words),
         };
@@ -205,7 +207,7 @@ impl Core {
                 self.sessions.send_to(id, slot, serial);
                 self.is_handed_out(id, true);
                 if self.are_few(number) {
-                    // Before the next tick others are handed out, of the same role.
+                    // Other sessions of the same role are handed out before the next tick.
                     let role = self.key_of(id).map(|key| key.role_oid);
                     self.backends.is_of_role(slot, role);
                 }
@@ -222,7 +224,7 @@ impl Core {
         false
     }
 
-    /// A session gets a backend that may linger with another.
+    /// Counts a steal: a session gets a backend that may linger with another session.
     fn takes(&mut self, number: u32, id: SessionId, (slot, seen): (u32, Word), words: &impl Words) {
         let (most, now_us) = (self.limits.backends_for_steals, self.now.us);
         let members = self.sessions.members(number);
@@ -239,12 +241,12 @@ impl Core {
         }
     }
 
-    /// Whose turn it is, of those whose limits allow that one more is served.
+    /// The session whose turn it is, among tenants whose limits allow one more served session.
     fn next_with_room(&mut self, number: u32, words: &impl Words) -> Option<SessionId> {
         for _ in 0..TENANTS_LOOKED_AT {
             let Some(tenant) = self.next_tenant(number, words) else {
                 if self.keeps_one_free(number) && self.sessions.servable(number) > 0 {
-                    // The next one that is free says so.
+                    // The next backend that becomes free says so.
                     self.act(Action::HoldBack(number));
                 }
                 return None;
@@ -262,13 +264,13 @@ impl Core {
         tenant.is_some_and(|tenant| self.has_room(tenant))
     }
 
-    /// It did not get away.
+    /// The session's hand-over failed.
     fn waits_on(&mut self, id: SessionId) {
         self.sessions.wait_on(id);
         self.is_back(id);
     }
 
-    /// Its state has changed meanwhile: looks again.
+    /// The backend's state has changed meanwhile: looks again.
     pub(super) fn claim_lost(&mut self, id: SessionId, words: &impl Words) {
         self.waits_on(id);
         self.go_on(words);
@@ -289,13 +291,13 @@ impl Core {
         if pool.queue.is_full() || shared == 0 {
             return false;
         }
-        // Sessions in the queue are served in the order in which they came. So where tenants take
-        // turns the queue is short, and the other sessions wait for their turns.
+        // The queue is first come, first served. If tenants take turns, the queue is therefore kept
+        // short, and the other sessions wait for their turns.
         if takes_turns && queued >= shared.max(pool.queue.worth()) {
             self.act(Action::HoldBack(number));
             return false;
         }
-        // From the send on a backend may own it.
+        // From the send on, a backend may own the session.
         pool.queue.send(id, self.now.us);
         self.sessions.enqueue(id);
         self.is_handed_out(id, false);
@@ -354,19 +356,19 @@ impl Core {
         self.mark_dirty(number);
     }
 
-    /// A backend that died between taking a message and lowering the counter
-    /// leaves the counter wrong for ever; it is set right when nobody can be
-    /// between the two. `is_empty`: the queue was, before this was asked: who
-    /// took something before is still busy.
+    /// A backend that dies between taking a message and lowering the counter leaves the counter
+    /// wrong for ever. It is corrected when no backend can be between the two. `is_empty`: the
+    /// queue was empty before this was asked; a backend that took a message before that is still
+    /// busy.
     pub fn check_queue(&mut self, number: u32, is_empty: bool, words: &impl Words) {
         let Some(pool) = self.pool(number) else {
             return;
         };
-        // As a rule it is right, whoever may be taking: there may be very many.
+        // Usually the counter is right, whichever backends may be taking: there may be very many.
         if !counter_is_wrong(is_empty, false, words.queued(number)) {
             return;
         }
-        // Whoever has told that he is dedicated no longer may not be heard yet.
+        // A backend's report that it is no longer dedicated may not have arrived yet.
         let may_take = |slot| words.backend(slot) == Word::Busy && !words.backend_keeps(slot);
         let may_be_taking = pool.all_backends().any(may_take);
         if counter_is_wrong(is_empty, may_be_taking, words.queued(number)) {
@@ -377,7 +379,7 @@ impl Core {
         }
     }
 
-    /// Wakes a free backend for each session in the ready queue: a backend may have become idle
+    /// Wakes a free backend for each session in the ready queue. A backend may have become idle
     /// after it saw the queue empty and before it could see what was sent. Sessions of earlier
     /// rounds count too, as their backends may have been poked and not woken yet.
     fn wake_for_queue(&mut self, number: u32, words: &impl Words) {
@@ -394,9 +396,8 @@ impl Core {
         self.actions.extend(free.take(pokes).map(Action::Poke));
     }
 
-    /// All pools that share backends, if all of these are at work and each pool
-    /// has sessions enough in its ready queue to go on with: a session that speaks now
-    /// only gets a place behind them.
+    /// All pools that share backends, if all these backends are at work and each pool has enough
+    /// sessions in its ready queue: a session that speaks now only gets a place behind them.
     pub fn saturated_pools(&self, queued: usize, words: &impl Words) -> Option<Vec<u32>> {
         let mut pools = Vec::new();
         for number in self.pools.existing().iter() {
@@ -418,15 +419,15 @@ impl Core {
 
     // ---- growth ------------------------------------------------------------
 
-    /// What a pool could start now; None if it shall not try.
+    /// What a pool could start now; None if it must not try.
     pub(super) fn growth(&self, number: u32, words: &impl Words) -> Option<Growth> {
         let pool = self.pool(number)?;
         let may_not_yet = !pool.starts.may_be_tried(self.now.us) || self.is_held(number);
         if self.stopping || may_not_yet {
             return None;
         }
-        // Before those that wait are counted: who has been taken between the two
-        // is missed, and looked for again in the next round. The other way round he
+        // This is read before the waiting sessions are counted. A session taken between the two
+        // reads is missed, and checked again in the next round. In the opposite order that session
         // would get a second backend.
         let about_to_serve = self.about_to_serve(number, words);
         let is_left = self.keeps_one_free(number) && self.next_tenant(number, words).is_none();
@@ -447,10 +448,10 @@ impl Core {
         })
     }
 
-    /// Those that are free are about to take from the ready queue what still counts as
-    /// waiting. So is one that is busy and holds nobody: it says that it is busy before it
-    /// takes. Not under forced migration: there is no queue then, and who waits while one
-    /// is free waits for another than that one.
+    /// Counts the backends that are about to take from the ready queue what still counts as
+    /// waiting. Free backends are. So is a busy backend that holds no session: it shows itself busy
+    /// before it takes. Under forced migration there is no queue, and a session that waits while a
+    /// backend is free waits for another backend than that one.
     fn about_to_serve(&self, number: u32, words: &impl Words) -> usize {
         let Some(pool) = self.pool(number) else {
             return 0;
@@ -463,8 +464,8 @@ impl Core {
             .count()
     }
 
-    /// Nobody waits, and it has its least: there is nothing to count. Nor is there where it
-    /// has no session, whatever still counts as waiting.
+    /// No session waits and the pool has its minimum, or the pool has no session, whatever still
+    /// counts as waiting: nothing needs to be counted.
     fn has_enough(&self, number: u32, words: &impl Words) -> bool {
         let is_short_of_one = (self.pool(number)).is_some_and(|pool| pool.steals.are_often());
         self.sessions.members(number) == 0
@@ -473,11 +474,11 @@ impl Core {
                 && self.pool_backends(number).len() >= self.min_backends(number)
     }
 
-    /// Starts backends for those that wait, as far as the limits allow.
+    /// Starts backends for the waiting sessions, as far as the limits allow.
     fn grow(&mut self, number: u32, words: &impl Words) {
         let meant_for = &mut self.round.meant_for;
         meant_for.retain(|other| *other != number);
-        // A place that was made for another pool, and there is one, is its.
+        // A place that was made for another pool that still exists belongs to that pool.
         let left = meant_for.len();
         if self.has_enough(number, words) {
             return;
@@ -485,7 +486,7 @@ impl Core {
         let (Some(growth), Some(pool)) = (self.growth(number, words), self.pool(number)) else {
             return;
         };
-        // After a failure one at a time, until one succeeds.
+        // After a failure one backend at a time, until one succeeds.
         let most = if pool.starts.are_one_at_a_time() {
             usize::from(self.backends.lives(number).starting() == 0)
         } else {
@@ -509,7 +510,7 @@ impl Core {
             self.check_share(number, words);
         }
         if for_stall && self.takes_turns(number) {
-            // Who is in the queue went there before others came whose turn it is first now.
+            // Sessions in the queue went there before sessions came whose turn is now first.
             self.act(Action::TakeBack(number));
             self.round.interrupted.push(number);
         }
@@ -534,7 +535,7 @@ impl Core {
         self.act(Action::Open { slot, pool: number });
     }
 
-    /// Sessions of a pool that are in its ready queue, first come first.
+    /// Sessions of a pool that are in its ready queue, in the order of arrival.
     pub(super) fn in_queue(
         &self,
         number: u32,
@@ -556,19 +557,19 @@ impl Core {
 
     /// The longest wait of a pool's waiting sessions.
     pub fn oldest_wait_us(&self, number: u32, words: &impl Words) -> Option<u64> {
-        // Those in the queue came from two lines.
+        // The sessions in the queue came from two lines.
         self.in_queue(number, words)
             .chain(self.sessions.longest_waiting(number))
             .filter_map(|id| self.wait_us(id))
             .max()
     }
 
-    /// The longest wait of a tenant's sessions, those in the ready queue left out.
+    /// The longest wait of a tenant's sessions, without those in the ready queue.
     pub fn tenant_waits_us(&self, tenant: u32) -> Option<u64> {
         self.wait_us(self.sessions.longest_waiting_of(tenant)?)
     }
 
-    /// About how long sessions wait there now.
+    /// About how long sessions of the pool wait now.
     pub(super) fn usual_wait_us(&self, number: u32, words: &impl Words) -> u64 {
         let first = self.sessions.longest_waiting(number);
         let first = first.or_else(|| self.in_queue(number, words).next());
@@ -576,7 +577,7 @@ impl Core {
     }
 }
 
-/// How many of these are free, of those that count: two at most.
+/// How many of these slots are free and count: two at most.
 pub(super) fn count_free(
     slots: impl Iterator<Item = u32>,
     words: &impl Words,
@@ -586,7 +587,7 @@ pub(super) fn count_free(
     free.take(2).count()
 }
 
-/// Will a shared backend serve who waits, as far as its words say it?
+/// Will a shared backend serve a waiting session, as far as its words say?
 fn is_about_to_serve(slot: u32, forced: bool, words: &impl Words) -> bool {
     match words.backend(slot) {
         Word::Idle | Word::Linger => !forced,
@@ -598,37 +599,37 @@ fn is_about_to_serve(slot: u32, forced: bool, words: &impl Words) -> bool {
 // ----------------------------------------------------------------------------
 // Pools that want a backend.
 //
-// There may be as many of them as there are sessions. What concerns one pool (a session
-// speaks, a backend is free) is done at once. What may concern any of them is done for so many
-// in each tick, and for so many in each round as long as there are places for them; as a rule
-// that is all of them. Where more want backends, rules that compare pools (reclaim.rs) compare
-// those whose turn it is in this tick, and those that have begun to wait since: the pool that
-// has been without for longest is served first, and each comes to its turn.
+// There may be as many such pools as sessions. What concerns one pool (a session speaks, a backend
+// is free) is done at once. What may concern any pool is done for a limited number of pools in each
+// tick, and in each round as long as there are places for them; usually that is all of them. If
+// more pools want backends, rules that compare pools (reclaim.rs) compare the pools of this tick,
+// and those that have begun to wait since. The pool that has been without a backend for longest is
+// served first, and each pool gets its turn.
 
 /// Pools looked at in a tick, or served for places in a round: half a millisecond.
 const LOOKED_AT_ONCE: usize = 256;
-/// Pools that have begun to wait since the last tick, as far as they count beside these.
+/// The most pools that have begun to wait since the last tick and are compared with these.
 const MOST_NEW: usize = 64;
 
-/// Where the looks are.
+/// The progress of the scans over pools that want a backend.
 #[derive(Default)]
 pub struct Wants {
     ticks: Cursor,
-    /// Looked at in the last tick.
+    /// Pools looked at in the last tick.
     turn: Vec<u32>,
-    /// Since when the first session waits, of the pools looked at in this pass, and of all in
-    /// the one before.
+    /// Since when the first session waits: of the pools looked at in this pass, and of all pools in
+    /// the pass before.
     since_us: Option<u64>,
     all_since_us: Option<u64>,
-    /// The longest wait, among those looked at last, of a role that has no backend for long.
+    /// The longest wait, among the pools looked at last, of a role that has no backend for long.
     without_us: Option<u64>,
-    /// Of these, that no backend may be started for; and the pool.
+    /// The longest such wait of a pool that no backend may be started for; and that pool.
     in_vain: Option<(u64, u32)>,
     /// Pools without a backend whose sessions have begun to wait since the last tick.
     new: Vec<u32>,
-    /// There may be places for these.
+    /// There may be places for the pools from here on.
     places: Cursor,
-    /// Places or not: limits have changed.
+    /// Limits have changed: the scan goes on even if there is no place.
     in_any_case: bool,
 }
 
@@ -637,16 +638,17 @@ fn earlier(one: Option<u64>, other: Option<u64>) -> Option<u64> {
 }
 
 impl Wants {
-    /// Is there more to be looked at without anything having happened?
+    /// Is the scan to go on without a new event?
     pub fn has_more(&self) -> bool {
         self.places.is_running()
     }
 }
 
 impl Core {
-    /// In each tick. Waits that have reached their limit end; a failed start may be
-    /// repeated by now, and forced migration has its patience. Also if all of them are in
-    /// the ready queue: the backends that were to take from it may have become dedicated.
+    /// Runs in each tick. Ends waits that have reached their limit. A failed start may be
+    /// repeatable by now, and forced migration has its patience. The pool is also served if all its
+    /// waiting sessions are in the ready queue: the backends that were to take them may have become
+    /// dedicated.
     pub(super) fn look_at_waiting(&mut self, words: &impl Words) {
         let turn = self.next_in_want();
         let (mut since_us, mut without_us, mut in_vain) = (None, None, None);
@@ -685,7 +687,7 @@ impl Core {
         }
     }
 
-    /// The next pools that want a backend; all, if they are so few.
+    /// The next pools that want a backend; all of them if they are few.
     fn next_in_want(&mut self) -> Vec<u32> {
         let ticks = &mut self.wants.ticks;
         if self.in_want.len() <= LOOKED_AT_ONCE {
@@ -701,7 +703,7 @@ impl Core {
         ticks.take(LOOKED_AT_ONCE, first_from)
     }
 
-    /// The longest wait, of any pool, as the ticks have seen it.
+    /// The longest wait of any pool, as the ticks have seen it.
     pub(super) fn longest_seen_us(&self) -> Option<u64> {
         let since_us = earlier(self.wants.since_us, self.wants.all_since_us);
         since_us.map(|since_us| self.now.us.saturating_sub(since_us))
@@ -711,13 +713,13 @@ impl Core {
         self.wants.without_us
     }
 
-    /// Of these, the longest in vain, and its pool: no backend may be started for it.
+    /// The longest wait without a backend that may be started, and its pool.
     pub(super) fn longest_in_vain(&self) -> Option<(u64, u32)> {
         self.wants.in_vain
     }
 
-    /// Of a pool's tenants whose roles have no backend for long: the longest for which one
-    /// has waited and got none for any of its sessions.
+    /// The longest time, over the pool's tenants whose roles have no backend for long, for which
+    /// one session has waited while no session of the tenant was handed out.
     fn waits_without_us(&self, number: u32, words: &impl Words) -> Option<u64> {
         let who_waits = self.who_waits(number, words).into_iter();
         let without = who_waits.filter(|(tenant, _)| self.has_for_long(tenant) == 0);
@@ -725,7 +727,7 @@ impl Core {
         waited_us.max()
     }
 
-    /// One of its sessions waits for so long: and for how long has none been handed out?
+    /// A session of the tenant waits for `waited_us`: for how much of that was none handed out?
     pub(super) fn waits_in_vain_us(&self, tenant: &Tenant, waited_us: u64) -> u64 {
         waited_us.min(self.now.us.saturating_sub(tenant.handed_out_us))
     }
@@ -749,7 +751,7 @@ impl Core {
         self.pools.existing().len() > LOOKED_AT_ONCE
     }
 
-    /// In so many ticks each pool has its turn.
+    /// Each pool has its turn within this number of ticks.
     #[cfg(test)]
     pub(super) fn ticks_for_all_pools(&self) -> usize {
         match self.are_looked_at_in_turns() {
@@ -771,7 +773,7 @@ impl Core {
         self.wants.in_any_case = true;
     }
 
-    /// In each round: the next of these; first those for which a place was made.
+    /// Serves the next pools in each round; first the pools for which a place was made.
     pub(super) fn look_for_places(&mut self) {
         let wants = &mut self.wants;
         if !wants.places.is_running() {
@@ -796,7 +798,7 @@ impl Core {
         }
     }
 
-    /// A pool wants room; `is_without` a backend: soon.
+    /// A pool wants room. If it `is_without` a backend, it wants room soon.
     pub(super) fn wants_room(&mut self, number: u32, is_without: bool) {
         self.room.want(is_without);
         let wants = &mut self.wants;
@@ -805,7 +807,7 @@ impl Core {
         }
     }
 
-    /// So many of those that are compared: of all about how many?
+    /// Extrapolates a number found among the compared pools to all pools.
     pub(super) fn in_all(&self, found: usize) -> usize {
         let (all, compared) = (self.in_want.len(), self.wants.turn.len());
         match all > LOOKED_AT_ONCE {
@@ -814,7 +816,7 @@ impl Core {
         }
     }
 
-    /// Those that are compared with each other: all, if they are so few.
+    /// The pools that are compared with each other: all of them if they are few.
     pub(super) fn compared_in_want(&self) -> Vec<u32> {
         if self.in_want.len() <= LOOKED_AT_ONCE {
             return self.in_want.iter().collect();

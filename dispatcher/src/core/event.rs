@@ -1,40 +1,39 @@
-//! What happens to the core, and what it asks for in return.
+//! The events that the core takes, and the actions that it asks for.
 
 use super::{ClientOwes, PoolChange, Roles, Word};
 use crate::protocol::opening::Failure;
 
-/// What has happened. Whoever tells carries out the actions before he tells
-/// the next.
+/// An event. The driver carries out all pending actions before it tells the next event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// A session's socket is readable or, `hup`, its client has hung up.
+    /// A session's socket is readable or, if `hup`, its client has hung up.
     Spoke {
         id: SessionId,
         hup: bool,
     },
-    /// What a socket holds, as asked by [`Action::Look`].
+    /// What a socket holds; the answer to [`Action::Look`].
     Said {
         id: SessionId,
         look: Look,
         says: Says,
     },
-    /// A new session is to be greeted by a backend.
+    /// A backend is to greet a new session.
     ToGreet(SessionId),
     Greeted(SessionId),
-    /// A backend has given it back by a message; its context is stored.
+    /// A backend has given the session back by a message; its context is stored.
     GivenBack(SessionId),
-    /// So many bytes more, or less, of its context are stored than before.
+    /// The stored context of a session has grown by this number of bytes, or shrunk.
     Stored {
         id: SessionId,
         grown: i64,
     },
-    /// A session has ended: it was its backend that said so, or its socket failed.
+    /// A session has ended: its backend said so, or its socket failed.
     Ended(SessionId, Ending),
-    /// A request has been passed over to its end.
+    /// The dispatcher has skipped a request to its end.
     Skipped(SessionId),
-    /// Whoever has its key wants what it runs cancelled.
+    /// A client that has the session's key wants its query cancelled.
     Cancel(SessionId),
-    /// The administrator ends it; whoever gets it knows already.
+    /// The administrator ends the session. A backend that takes it later sees that by itself.
     Terminate(SessionId),
 
     /// A claim has succeeded, and the session was sent.
@@ -43,24 +42,24 @@ pub enum Event {
     ClaimLost(SessionId),
     /// The session is in the ready queue.
     Queued,
-    /// The kernel sends no descriptors now (ETOOMANYREFS, no memory): neither to a
-    /// backend, which is free again, nor into the queue.
+    /// The kernel sends no descriptors now (ETOOMANYREFS, no memory), neither into the queue nor to
+    /// a backend. The backend is free again.
     NotSent {
         pool: u32,
         id: SessionId,
         to_queue: bool,
     },
-    /// It is not: the queue is full.
+    /// The session is not in the ready queue, because the queue is full.
     QueueFull {
         pool: u32,
         id: SessionId,
     },
     QueueHasRoom(u32),
-    /// The last of a queue that is held back has been taken.
+    /// A backend has taken the last session of a queue that is held back.
     QueueIsLow(u32),
-    /// It was in a ready queue and is not any more.
+    /// The session was in a ready queue and has been taken out.
     TakenBack(SessionId),
-    /// All that was in a ready queue has been taken back.
+    /// All sessions of a ready queue have been taken back.
     QueueDrained(u32),
 
     /// A backend has logged in, attached, and was welcomed.
@@ -77,37 +76,37 @@ pub enum Event {
     },
     /// A slot that an earlier dispatcher's backend had is free.
     SlotFreed(u32),
-    /// The ticket was taken back; or, `false`, somebody had it already.
+    /// The ticket was taken back; or, if `false`, a backend had already taken it.
     TicketBack(bool),
-    /// What a backend has done so far: transactions, and processor time.
+    /// The totals of a backend: transactions, and CPU time.
     Measured {
         slot: u32,
         transactions: u64,
         cpu_us: u64,
-        /// The socket of its session's client has no room: what was sent is not read.
+        /// The socket of its session's client has no room: the client does not read what was sent.
         is_unread: bool,
     },
 
-    /// A hold on a database has ended; by its number.
+    /// A hold on a database has ended; the hold's number.
     HoldEnded(u32),
 
-    /// By time: what has limits in milliseconds.
+    /// By time: checks limits that are in milliseconds.
     Tick,
     /// By time: once a second.
     Sweep,
-    /// All that happened in this round has been told.
+    /// All events of this round have been told.
     RoundEnds,
-    /// Pools have been looked at: is there one that wants room?
+    /// All pools have been served: does one of them want room?
     MakeRoom,
     /// The server, or this dispatcher, ends.
     Stop,
-    /// The server is no more.
+    /// The server is gone.
     Abandon,
-    /// The core goes on with what it could not decide before.
+    /// The core resumes what it could not decide before.
     Then(Then),
 }
 
-/// What the core goes on with when the actions before are done.
+/// What the core resumes when the actions before are done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Then {
     Cancel(SessionId),
@@ -117,10 +116,10 @@ pub enum Then {
     LeaveUngreeted(SessionId),
     Bury {
         slot: u32,
-        /// Of its pool.
+        /// The last backend of its pool.
         is_last: bool,
     },
-    /// Sessions of databases that are dropped by force, or all.
+    /// Ends sessions of databases that are dropped by force, or all sessions.
     EndSessions,
 }
 
@@ -128,22 +127,22 @@ pub enum Then {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Leaving {
     Asked,
-    /// What a session left there cannot be cleaned.
+    /// What a session left in the backend cannot be cleaned up.
     Unclean,
-    /// A session has come that needs one with what starting backends read now.
+    /// A session needs a backend with the settings that starting backends read now.
     Outdated,
 }
 
-/// Why a socket is looked at.
+/// Why the dispatcher looks at a socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Look {
-    /// Has it gone that is still to be greeted?
+    /// Has the client of an ungreeted session gone?
     Ungreeted,
-    /// Does it ask for something, or leave?
+    /// Does the client ask for something, or leave?
     Leaving,
     /// Is there a request that a cancel may mean?
     Cancel,
-    /// Who had it in hand is dead: is its request there still?
+    /// The backend that had the session is dead: is the request still in the socket?
     Lost,
 }
 
@@ -152,7 +151,7 @@ pub enum Look {
 pub enum Says {
     Nothing,
     Something,
-    /// Terminate, or its end.
+    /// A Terminate message, or the end of the stream.
     Leaves,
     Broken,
 }
@@ -160,16 +159,16 @@ pub enum Says {
 /// How a session's connection is ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ending {
-    /// The client has gone, and nobody else holds the socket, or not for long.
+    /// The client has gone. No other process holds the socket, or one holds it for a moment only.
     Left,
-    /// Whoever holds the socket.
+    /// The connection is cut, whichever process holds the socket.
     Cut,
 }
 
-/// Why a session is ended from here.
+/// Why the dispatcher ends a session.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Why {
-    /// There is nothing to tell it.
+    /// The client gets no message.
     Ended(Ending),
     Administrator,
     IdleTooLong,
@@ -178,7 +177,7 @@ pub enum Why {
     Failed(Box<Failure>),
 }
 
-/// Why a request is passed over.
+/// Why a request is skipped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Skipped {
     WaitedTooLong,
@@ -188,55 +187,57 @@ pub enum Skipped {
 /// What the core wants done, in this order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Action {
-    /// Claims a backend in the state it was seen in and sends it the session;
-    /// answered by `Claimed` or `ClaimLost`.
+    /// Claims a backend in the state it was seen in and sends it the session; answered by
+    /// `Claimed`, `ClaimLost` or `NotSent`.
     Claim {
         slot: u32,
         seen: Word,
         id: SessionId,
     },
-    /// Into the pool's ready queue; answered by `Queued` or `QueueFull`.
+    /// Sends the session into the pool's ready queue; answered by `Queued`, `QueueFull` or
+    /// `NotSent`.
     Enqueue {
         pool: u32,
         id: SessionId,
     },
-    /// Others wait whose turn is to come, and are not sent: whoever takes the last of the
-    /// pool's queue is to say so. Answered by `QueueIsLow` if it has been taken.
+    /// Sessions wait that are not sent, because their turn comes later. The backend that takes the
+    /// last session of the pool's queue is to say so. Answered by `QueueIsLow` if it has been
+    /// taken.
     HoldBack(u32),
     /// Wakes a backend to look at the ready queue.
     Poke(u32),
-    /// All that is in the pool's ready queue; answered by `TakenBack` for
-    /// each, and `QueueDrained`.
+    /// Takes back all sessions of the pool's ready queue; answered by `TakenBack` for each session,
+    /// then `QueueDrained`.
     TakeBack(u32),
     /// Is the queue's counter right? Answered by `Core::check_queue`.
     CheckQueue(u32),
-    /// Nobody takes from the queue any more, and it is empty.
+    /// Sets the counter to zero: no backend takes from the queue any more, and it is empty.
     ResetCounter(u32),
-    /// The pool has no backend any more: all that is in its queue is taken back,
-    /// as by `TakeBack`, and its descriptors are closed. `Open` makes another.
+    /// The pool has no backend any more. All sessions of its queue are taken back, as by
+    /// `TakeBack`, and its descriptors are closed. `Open` makes another queue.
     CloseQueue(u32),
 
     /// Shows the session as waiting.
     ShowWaiting(SessionId),
-    /// Its client's next word is an event.
+    /// Arms the socket: the client's next message is an event.
     Arm(SessionId),
-    /// That its client goes is an event.
+    /// Arms the socket for its end: that the client goes is an event.
     ArmForEnd(SessionId),
-    /// Answered by `Said`.
+    /// Looks at the socket; answered by `Said`.
     Look {
         id: SessionId,
         look: Look,
     },
-    /// Passes over its request; at once, or (`later`) when its socket is
-    /// readable. Answered by `Skipped` or `Ended`.
+    /// Skips the session's request: at once or, if `later`, when its socket is readable. Answered
+    /// by `Skipped` or `Ended`.
     Skip {
         id: SessionId,
         why: Skipped,
         later: bool,
     },
-    /// Goes on with that.
+    /// Continues to skip the request.
     SkipOn(SessionId),
-    /// The session is no more.
+    /// Ends the session.
     End {
         id: SessionId,
         tenant: u32,
@@ -246,9 +247,9 @@ pub enum Action {
     /// Tells the backend that has the session.
     CancelOnBackend(SessionId),
     TerminateOnBackend(SessionId),
-    /// Whoever has it next is to cancel.
+    /// The next backend that has the session is to cancel its query.
     MarkCancel(SessionId),
-    /// It is cancelled here.
+    /// Clears that mark: the dispatcher handles the cancel itself.
     ClearCancel(SessionId),
 
     /// Opens a backend; answered by `Attached`, or by `Core::open_failed`.
@@ -275,60 +276,59 @@ pub enum Action {
         waits_for: ClientOwes,
         idle_us: u64,
     },
-    /// Sessions of this tenant, or (None) of all, keep their backends from now on;
-    /// or not any more.
+    /// From now on, sessions of this tenant (None: all sessions) keep their backends; or no longer
+    /// keep them.
     Keep {
         tenant: Option<u32>,
         keeps: bool,
     },
-    /// Backends keep no session of this tenant between two transactions, and say when they
-    /// give one back; or need not any more.
+    /// While `is_counted`, backends keep no session of this tenant between two transactions, and
+    /// report when they give one back.
     Count {
         tenant: u32,
         is_counted: bool,
     },
-    /// So many bytes more of contexts may be stored for sessions of this tenant;
-    /// `i64::MAX`: there is no limit.
+    /// The bytes of contexts that may still be stored for sessions of this tenant; `i64::MAX`: no
+    /// limit.
     ShowMemoryLeft {
         tenant: u32,
         left: i64,
     },
-    /// There is more than before: backends of this pool that keep their sessions for
-    /// want of it look again.
+    /// There is more memory than before: backends of this pool that keep their sessions for want of
+    /// memory check again.
     WakeForMemory(u32),
-    /// The backend is no more; its slot is free.
+    /// The backend is gone; its slot is free.
     FreeSlot(u32),
-    /// Any of these may take the ticket and exit.
+    /// Any one of these backends may take the ticket and exit.
     Offer {
         ticket: u32,
         slots: Vec<u32>,
     },
     /// Answered by `TicketBack`.
     TakeTicketBack(u32),
-    /// How much a backend has done; answered by `Measured`.
+    /// Reads a backend's totals; answered by `Measured`.
     Measure(u32),
-    /// What is left of a ticket in a slot.
+    /// Clears what is left of a ticket in a slot.
     ClearTicket {
         slot: u32,
         ticket: u32,
     },
 
-    /// Which limits has this role in this database? Answered by
-    /// `Core::set_pool_limits`.
+    /// Asks for the limits of this role in this database; answered by `Core::set_pool_limits`.
     AskLimits {
         role: u32,
         database: u32,
     },
-    /// The sessions that are in the database of this hold.
+    /// Reports the sessions in the database of this hold.
     TellWhoIsIn {
         number: u32,
         roles: Roles,
     },
-    /// A new failure to start backends for a pool, which is worth a line.
+    /// Logs a new failure to start backends for a pool.
     TellFailure(u32),
-    /// A pool has grown or shrunk: a line of the scheduling log.
+    /// A pool has grown or shrunk: writes a line of the scheduling log.
     TellPool(PoolChange),
-    /// What any session was greeted with is past.
+    /// Forgets the stored greetings of all sessions: they are out of date.
     ForgetAllGreetings,
     PoolDropped(u32),
     TenantDropped(u32),
@@ -336,10 +336,10 @@ pub enum Action {
 }
 
 // ----------------------------------------------------------------------------
-// Names of sessions, and of pools of one role in one database.
+// Names of sessions, and of groups: the pools of one role in one database.
 
-/// Generation in the upper half (never 0, and 31 bits, so that a bigint holds a
-/// name), index in the lower.
+/// The generation in the upper half (never 0, and 31 bits, so that a bigint holds a name), the
+/// index in the lower half.
 pub type SessionId = u64;
 
 pub fn index_of(session: SessionId) -> u32 {

@@ -1,14 +1,14 @@
-//! A backend comes: it has logged in and attached, or it has not.
+//! A backend starts: it has logged in and attached, or its start has failed.
 
 use super::pools::PoolKey;
 use super::{Action, Core, Leaving, SessionId, Then, Why, Words};
 use crate::protocol::opening::Failure;
 use crate::protocol::Report;
 
-/// A backend that takes longer to start is given up.
+/// A start that takes longer has failed.
 const START_LIMIT_US: u64 = 60_000_000;
 
-/// Who a backend is that has logged in.
+/// The role and database as which a backend has logged in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Identity {
     pub role_oid: u32,
@@ -18,16 +18,16 @@ pub struct Identity {
 /// What becomes of a backend that attaches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Attach {
-    /// It is one of this pool.
+    /// It belongs to this pool.
     Welcome(u32),
-    /// Nobody is expected in this slot.
+    /// No backend is expected in this slot.
     Unexpected,
     Stranger,
 }
 
 impl Identity {
-    /// Is it in that database, and of the pool's role if it has one? By now a name may be
-    /// another database's.
+    /// Has the backend logged in to that database, and as the pool's role if the pool has one? By
+    /// now a database's name may be another's.
     pub fn is_of(&self, key: &PoolKey) -> bool {
         self.database_oid == key.database_oid
             && key.role_oid.is_none_or(|role| role == self.role_oid)
@@ -35,8 +35,8 @@ impl Identity {
 }
 
 impl Core {
-    /// May it attach? One that may not is forgotten at once; one that may is
-    /// there when it was welcomed (`Attached`).
+    /// May the backend attach? If not, it is forgotten at once. If so, it exists from its welcome
+    /// on (`Attached`).
     pub fn may_attach(&mut self, slot: u32, identity: Identity, words: &impl Words) -> Attach {
         let Some(backend) = self.backends.get(slot).filter(|b| b.life().is_starting()) else {
             return Attach::Unexpected;
@@ -95,24 +95,24 @@ impl Core {
 }
 
 // ----------------------------------------------------------------------------
-// When no backend can be started: what is tried next, and who is told.
+// A failed start: what is tried next, and which clients are told.
 
-/// Clients that are told in a round that no backend will greet them, and sessions that are
-/// looked at for that.
+/// The most clients that are told in a round that no backend will greet them, and the most sessions
+/// that are looked at for that.
 const ENDED_AT_ONCE: usize = 64;
 const LOOKED_AT_ONCE: usize = 1024;
 
 /// The sessions that waited when a pool's start failed, from the first on.
 pub struct Ungreeted {
     pool: u32,
-    /// Of those that were looked at: they wait on.
+    /// How many of the sessions looked at wait on.
     stay: usize,
     left: usize,
 }
 
 impl Core {
-    /// A backend could not be started: tell those who cannot be helped by
-    /// waiting, and try again later for the rest. If it was for want of room, that is made.
+    /// A backend could not be started. Ends the sessions that waiting cannot help, and tries again
+    /// later for the rest. If the server lacked room, room is made.
     pub(super) fn start_failed(&mut self, number: u32, failure: Failure, words: &impl Words) {
         let now_us = self.now.us;
         let Some(pool) = self.pool_mut(number) else {
@@ -131,8 +131,8 @@ impl Core {
         }
     }
 
-    /// Ends the clients that no backend will greet. As long as the pool has a backend they
-    /// wait for that.
+    /// Ends the clients that no backend will greet. As long as the pool has a backend they wait for
+    /// it.
     pub(super) fn begin_to_end_ungreeted(&mut self, pool: u32) {
         if (self.pool(pool)).is_some_and(|pool| !pool.has_backends()) {
             self.act(Action::TakeBack(pool));
@@ -148,13 +148,13 @@ impl Core {
         });
     }
 
-    /// In each round: the next ones of these.
+    /// Continues this in each round.
     pub(super) fn end_ungreeted_on(&mut self) {
         let (mut may_end, mut may_look) = (ENDED_AT_ONCE, LOOKED_AT_ONCE);
         while let Some(mut of) = self.ungreeted.pop_front() {
             let next = self.sessions.fifo(of.pool).skip(of.stay);
             let some: Vec<SessionId> = next.take(of.left.min(may_look)).collect();
-            // As long as it has a backend they wait for that.
+            // As long as the pool has a backend they wait for it.
             if some.is_empty() || self.backends.lives(of.pool).attached() > 0 {
                 continue;
             }
@@ -190,8 +190,8 @@ impl Core {
 /// Can waiting not help?
 fn is_final(failure: &Failure) -> bool {
     match failure {
-        // Starting up or ending, or the connection broke; all else is what a
-        // client of the server's own port is told, too.
+        // The server starts up or ends, or the connection broke. A client of the server's own port
+        // is told of all other errors, too.
         Failure::ServerError(report) => {
             let state = &report.sqlstate;
             !state.starts_with(b"57P") && !state.starts_with(b"08")
@@ -201,10 +201,10 @@ fn is_final(failure: &Failure) -> bool {
 }
 
 // ----------------------------------------------------------------------------
-// A backend goes, or changes whom it serves.
+// A backend leaves, or changes which sessions it serves.
 
 impl Core {
-    /// Asks a backend to exit at its next boundary, and gives it no more.
+    /// Asks a backend to exit at its next boundary, and gives it no more sessions.
     pub(super) fn retire(&mut self, slot: u32, why: Reason) {
         if self.backends.retire(slot) {
             self.tell_loss(slot, why);
@@ -213,28 +213,28 @@ impl Core {
         }
     }
 
-    /// It may be free; or it goes, and of its pool's fewer may be kept for reserves now, or
-    /// be left to others.
+    /// The backend may be free. Or it leaves, and fewer of its pool's backends may now be kept for
+    /// reserves, or be left to others.
     fn mark_pool_of(&mut self, slot: u32) {
         if let Some(number) = self.backends.get(slot).map(|backend| backend.pool()) {
             self.mark_dirty(number);
         }
     }
 
-    /// As well, so that this pool may have its place.
+    /// Retires a backend so that this pool may have its place.
     pub(super) fn retire_for(&mut self, slot: u32, pool: u32, why: Reason) {
         self.backends.goes_for(slot, Some(pool));
         self.retire(slot, why);
     }
 
-    /// It is no longer dedicated if its session has gone.
+    /// The backend is no longer dedicated if its session has gone.
     pub(super) fn may_be_free(&mut self, slot: u32, words: &impl Words) {
         self.told_dedicated(slot, false, words);
         self.mark_pool_of(slot);
     }
 
-    /// A backend exits, as it was asked to or for a reason of its own. What it has in hand
-    /// it gives back.
+    /// A backend exits, as it was asked to or for a reason of its own. It gives back the session
+    /// that it has.
     pub(super) fn leaves(&mut self, slot: u32, cause: Leaving, words: &impl Words) {
         let is_new = self.backends.retire(slot);
         let now_us = self.now.us;
@@ -274,65 +274,66 @@ impl Core {
 }
 
 // ----------------------------------------------------------------------------
-// Why a pool has got a backend more, or one less: what the scheduling log says.
+// Why a pool has gained or lost a backend: what the scheduling log says.
 //
-// Each backend is told of twice, whatever becomes of it: when it is opened, and
-// when it is told to go, says that it goes, or has gone, whichever comes first. So
-// a pool's lines add up to the backends that it has and keeps.
+// Each backend has two lines, whatever becomes of it: one when it is opened; and one when it is
+// told to leave, says that it leaves, or has gone, whichever comes first. So a pool's lines add up
+// to the backends that it has and keeps.
 
-/// A pool has got a backend more, or one less.
+/// A pool has gained or lost a backend.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PoolChange {
     pub slot: u32,
     pub pool: u32,
-    /// That it has now; those that go left out.
+    /// The backends that it has now, without leaving ones.
     pub backends: u32,
     pub why: Reason,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reason {
-    // ---- one more ----------------------------------------------------------
+    // ---- gained -------------------------------------------------------------
     /// Sessions wait.
     Waiting,
-    /// So they do, and beyond max_backends, for transactions hold others.
+    /// Sessions wait, and the start is beyond max_backends, because transactions hold other
+    /// backends.
     Stall,
     /// min_backends, pool_min_backends
     Least,
-    /// Its sessions often take each other's (pools/parts.rs).
+    /// Its sessions often take each other's backends (pools/parts.rs).
     Steals,
-    /// Which needs two.
+    /// Forced migration needs two backends.
     ForcedMigration,
 
-    // ---- one less ----------------------------------------------------------
+    // ---- lost ---------------------------------------------------------------
     /// backend_idle_timeout
     Idle,
     /// backend_lifetime
     Old,
-    /// There are more than there may be, of all pools.
+    /// All pools together have more than the permitted number.
     Surplus,
-    /// That pool's sessions wait: for a place among all,
+    /// Sessions of that pool wait for a place among all,
     RoomFor(u32),
-    /// as no more may be started, and its client let it wait for long (stall.rs),
+    /// or no more may be started, and the client of this backend let it wait for long (stall.rs),
     RoomFromIdle(u32),
-    /// or within a limit of the server's on connections.
+    /// or they wait within a limit of the server on connections.
     RoomWithinConnectionLimit(u32),
     /// A statement wants the database for itself.
     Hold,
     /// What a backend reads when it starts has changed, and a session has come since.
     Outdated,
     Stops,
-    /// It was asked to make room, and says so when nobody knows for whom any more.
+    /// It was asked to make room, and says so when it is no longer known for which pool.
     RoomForOthers,
-    /// What the session left cannot be cleaned.
+    /// What its session left cannot be cleaned up.
     Unclean,
-    /// Its process has, by whatever cause.
+    /// Its process has ended, for whatever cause.
     Ended,
     NotStarted,
 }
 
 impl Reason {
-    /// Has the pool got one more?
+    /// Has the pool gained a backend?
     pub fn is_growth(self) -> bool {
         matches!(
             self,
@@ -380,7 +381,7 @@ impl Reason {
 }
 
 impl Core {
-    /// A pool has been given one more.
+    /// Reports that a pool has gained a backend.
     pub(super) fn tell_growth(&mut self, slot: u32, number: u32, why: Reason) {
         ensure!(why.is_growth());
         let backends = self.count_staying(number, 1);
@@ -392,7 +393,7 @@ impl Core {
         }));
     }
 
-    /// A backend has begun to leave, and its pool has one less.
+    /// Reports that a backend has begun to leave, and its pool has lost it.
     pub(super) fn tell_loss(&mut self, slot: u32, why: Reason) {
         ensure!(!why.is_growth());
         let Some(pool) = self.backends.get(slot).map(|backend| backend.pool()) else {
@@ -407,7 +408,7 @@ impl Core {
         }));
     }
 
-    /// Why a backend is lost that ends without having left before. None: its loss was told.
+    /// Why a backend is lost that ends without having left before. None: its loss was reported.
     pub(super) fn why_lost(&self, slot: u32) -> Option<Reason> {
         match self.backends.life(slot)? {
             life if life.is_leaving() => None,
@@ -416,7 +417,7 @@ impl Core {
         }
     }
 
-    /// Those that nobody has told of as lost: one more, or one less.
+    /// Counts the backends that are not reported as lost; `change` is 1 or -1.
     fn count_staying(&mut self, number: u32, change: i32) -> u32 {
         self.pool_mut(number)
             .map_or(0, |pool| pool.count_staying(change))

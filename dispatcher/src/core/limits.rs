@@ -1,9 +1,8 @@
 //! Limits of a role in a database, as ALTER ROLE and ALTER DATABASE set them.
 //!
-//! Tenants of one role and database (startup options split them) are a *group* and
-//! have their limits together (limits.rs). What these are the launcher is asked when the
-//! first of them is made, and again when settings change; until it has answered
-//! one of the group's sessions is served at a time.
+//! Tenants of one role and database (startup options split them) are a *group* and share their
+//! limits. The launcher is asked for these when the group's first tenant is created, and again when
+//! settings change. Until it has answered, the group's sessions are served one at a time.
 
 use super::event::GroupKey;
 use super::scan::Cursor;
@@ -20,14 +19,14 @@ pub enum PoolMode {
     /// Sessions share backends.
     #[default]
     Shared,
-    /// Each keeps the one that has served it.
+    /// Each session keeps the backend that has served it.
     Dedicated,
-    /// Each is a connection of the server's own.
+    /// Each session is a connection of the server's own.
     Native,
 }
 
 impl PoolMode {
-    /// As the launcher sends it (BATON_MODE_*).
+    /// The mode for the number that the launcher sends (BATON_MODE_*).
     fn of(number: i32) -> PoolMode {
         match number {
             1 => PoolMode::Dedicated,
@@ -36,7 +35,7 @@ impl PoolMode {
         }
     }
 
-    /// As it is set.
+    /// The mode's name in the configuration.
     pub fn name(number: i32) -> &'static str {
         match PoolMode::of(number) {
             PoolMode::Shared => "shared",
@@ -49,21 +48,21 @@ impl PoolMode {
 /// The parameters pg_baton.pool_*.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PoolLimits {
-    /// Of sessions that are served at a time (served.rs).
+    /// The most sessions that are served at a time (served.rs).
     pub max_backends: Option<usize>,
     pub min_backends: Option<usize>,
     pub max_sessions: Option<usize>,
     pub mode: PoolMode,
-    /// None: as all.
+    /// None: the default weight.
     pub weight: Option<u64>,
-    /// Backends that go for no other tenant and no other pool.
+    /// Backends that leave for no other tenant and no other pool.
     pub reserve: usize,
     /// Bytes of its sessions' contexts.
     pub memory: Option<i64>,
 }
 
-/// The values that the limits are, as the launcher sends them, and where each comes
-/// from (BATON_SOURCE_*). For those who ask; nothing is decided by it.
+/// The values of the limits, as the launcher sends them, and the source of each (BATON_SOURCE_*).
+/// They are for display only; no decision depends on them.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct PoolSettings {
     pub values: [i32; 7],
@@ -75,12 +74,12 @@ pub fn group_of(key: &TenantKey) -> GroupKey {
 }
 
 impl PoolLimits {
-    /// As the launcher sends them: max_backends, min_backends, max_sessions (-1:
-    /// none), mode, weight, reserve, memory (kB; -1: none).
+    /// From the launcher's numbers: max_backends, min_backends, max_sessions (-1: none), mode,
+    /// weight, reserve, memory (kB; -1: none).
     pub fn of(values: [i32; 7]) -> PoolLimits {
         let [max_backends, min_backends, max_sessions, mode, weight, reserve, memory] = values;
         PoolLimits {
-            // None at all could serve nobody.
+            // A limit of 0 could serve no session.
             max_backends: usize::try_from(max_backends).ok().map(|most| most.max(1)),
             min_backends: usize::try_from(min_backends).ok(),
             max_sessions: usize::try_from(max_sessions).ok(),
@@ -97,21 +96,21 @@ impl Core {
         (self.pool(number)).map_or(DEFAULT_WEIGHT, |pool| pool.together.weight())
     }
 
-    /// So many of a pool's backends go for no other, as they are counted with those of all
-    /// others.
+    /// How many of a pool's backends leave for no other pool, as counted together with those of all
+    /// pools.
     pub(super) fn reserved(&self, number: u32) -> usize {
         self.backends.reserve_of(number)
     }
 
-    /// Of all pools together: a quarter of what there is, at least one, is for
-    /// whoever waits. One that a transaction holds is for nobody: all others may be
-    /// held by transactions that wait for one of those who wait for a backend.
+    /// The most that all pools together may reserve: a quarter of all backends, at least one, stays
+    /// open to every waiting session. A held backend is never reserved: transactions that wait for
+    /// one of the waiting sessions may hold all others.
     pub(super) fn most_reserved(&self) -> usize {
         let all = self.backends.shared_and_not_held();
         all - (all / 4).max(1).min(all)
     }
 
-    /// So many more may be.
+    /// How many more backends may be reserved.
     pub(super) fn reserves_left(&self) -> usize {
         (self.most_reserved()).saturating_sub(self.backends.reserved())
     }
@@ -129,25 +128,25 @@ impl Core {
 }
 
 // ----------------------------------------------------------------------------
-// Tenants of one role and database, which have their limits together: one, as a rule, or one
-// for each choice of startup options.
+// Tenants of one role and database, which share their limits: usually one tenant, or one for each
+// choice of startup options.
 //
-// The limits are held once for all of them: each tenant has its group's number, and what
-// is decided for it looks there (`Core::limits_of`). So limits count for all tenants from
-// the moment in which they are known. What is kept for each tenant follows when the round
-// ends, for so many in a round: what is reserved, what backends are told of its mode and of
-// the memory that is left; and its pool is served, as more sessions may be served, or fewer.
-// A tenant follows at once if a session comes into it.
+// The limits are stored once for all of them: each tenant has its group's number, and decisions for
+// it look there (`Core::limits_of`). So limits count for all tenants from the moment they are
+// known. What is kept for each tenant follows when the round ends, for a limited number of tenants
+// in each round: its reserve, and what backends are told of its mode and of the memory that is
+// left. Its pool is served too, as more or fewer sessions may be served. A tenant follows at once
+// if a session comes into it.
 
 /// Groups that the launcher is asked about in a round: a message each.
 pub(super) const ASKED_AT_ONCE: usize = 256;
-/// Tenants that follow their groups in a round: some 10 microseconds, and an action each.
+/// Tenants that follow their groups in a round: each takes some 10 microseconds, and an action.
 pub(super) const FOLLOWING_AT_ONCE: usize = 256;
 
-/// Which mark tells of settings of this database and role; 0 means all.
+/// Which mark announces settings of this database and role; 0 means all.
 pub type MarkOf = fn(database: u32, role: u32) -> usize;
 
-/// The mark of what is set for nobody in particular. No other has it.
+/// The mark of settings for all roles and databases. Nothing else has it.
 const MARK_OF_ALL: usize = 0;
 
 /// Tenants of one role and database.
@@ -158,11 +157,11 @@ pub struct Group {
     limits: Option<PoolLimits>,
     settings: PoolSettings,
     tenants: BTreeSet<u32>,
-    /// Tenants that are still to follow the limits and the memory.
+    /// Tenants that have not followed the limits and the memory yet.
     following: Cursor,
-    /// Of their sessions' contexts (limits.rs).
+    /// Of their sessions' contexts.
     pub memory_bytes: i64,
-    /// Of counted ones, sessions that are being served (served.rs).
+    /// Of counted tenants: sessions that are being served (served.rs).
     served: usize,
 }
 
@@ -181,25 +180,25 @@ impl Group {
     }
 }
 
-/// All groups; one without a tenant is forgotten.
+/// All groups; a group without a tenant is forgotten.
 pub struct Groups {
     /// By number.
     table: Vec<Group>,
     /// Numbers that no group has.
     free: Vec<u32>,
     by_key: HashMap<GroupKey, u32>,
-    /// By the marks of its settings, that of all included; a bit a group, by its number:
-    /// many may share one, and of these many change at once.
+    /// By the marks of its settings, the mark of all included; one bit for each group, by its
+    /// number. Many groups may share a mark, and they change together.
     by_mark: HashMap<usize, PoolSet>,
     mark_of: MarkOf,
-    /// So many groups there may be: as many as tenants.
+    /// The most groups: as many as tenants.
     most: usize,
-    /// The launcher is to be asked about these, as their settings have changed.
+    /// Groups whose settings have changed: the launcher is to be asked about them.
     changed: PoolSet,
-    /// Groups of which tenants are still to follow.
+    /// Groups of which some tenants have not followed yet.
     following: VecDeque<GroupKey>,
-    /// The one to begin with: those behind have their turn though the first ones change
-    /// all the time.
+    /// The next group to ask about. So the later groups have their turn even if the first ones
+    /// change all the time.
     next_changed: u32,
 }
 
@@ -226,12 +225,12 @@ impl Groups {
         self.table.get_mut(*self.by_key.get(&key)? as usize)
     }
 
-    /// The limits of one by its number, as tenants have it.
+    /// The limits of a group by its number, as tenants have it.
     pub fn limits(&self, group: u32) -> Option<&PoolLimits> {
         self.table.get(group as usize)?.limits()
     }
 
-    /// Of one by its number, sessions that are being served.
+    /// The sessions of a group that are being served, by the group's number.
     pub fn served(&self, group: u32) -> usize {
         self.table
             .get(group as usize)
@@ -252,7 +251,7 @@ impl Groups {
             .map(move |(key, number)| (key, of(*number)))
     }
 
-    /// The group's number; and whether this is the first of its tenants.
+    /// The group's number; and whether this is its first tenant.
     fn add(&mut self, key: GroupKey, tenant: u32) -> (u32, bool) {
         let (table, free) = (&mut self.table, &mut self.free);
         let number = *self.by_key.entry(key).or_insert_with(|| {
@@ -307,8 +306,8 @@ impl Groups {
         ]
     }
 
-    /// Settings of which these marks tell have changed: the launcher is to be asked about
-    /// whom they concern, some in each round.
+    /// Settings that these marks announce have changed: the launcher is to be asked about the
+    /// groups they concern, some in each round.
     fn settings_changed(&mut self, marks: &[usize]) {
         for concerned in marks.iter().filter_map(|mark| self.by_mark.get(mark)) {
             self.changed.insert_all(concerned);
@@ -335,7 +334,7 @@ impl Groups {
         }
     }
 
-    /// The next tenants that follow, of one group after the other.
+    /// The next tenants to follow, of one group after the other.
     fn next_to_follow(&mut self, most: usize) -> Vec<u32> {
         let mut some = Vec::new();
         while some.len() < most {
@@ -372,12 +371,12 @@ impl Core {
         Some(group_of(self.tenant(number)?.key()))
     }
 
-    /// Of a tenant's group; None: not known yet.
+    /// The limits of a tenant's group; None: not known yet.
     pub(super) fn limits_of(&self, number: u32) -> Option<&PoolLimits> {
         self.groups.limits(self.tenant(number)?.group()?)
     }
 
-    /// A tenant is new.
+    /// A new tenant joins its group.
     pub(super) fn joins_group(&mut self, number: u32) {
         let Some(key) = self.group_of(number) else {
             return;
@@ -393,7 +392,7 @@ impl Core {
         self.show_memory_left(number);
     }
 
-    /// A tenant is no more.
+    /// A dropped tenant leaves its group.
     pub(super) fn leaves_group(&mut self, number: u32, key: &TenantKey) {
         self.groups.remove(group_of(key), number);
     }
@@ -404,17 +403,17 @@ impl Core {
         self.act(Action::AskLimits { role, database });
     }
 
-    /// Settings of roles or databases have changed, those of which these marks tell.
+    /// The settings of roles or databases that these marks announce have changed.
     pub fn settings_changed(&mut self, marks: &[usize]) {
         self.groups.settings_changed(marks);
     }
 
-    /// Of all groups, some in each round; what is known counts until then.
+    /// Asks for the limits of all groups, some in each round; until then the known limits count.
     pub fn ask_limits_again(&mut self) {
         self.groups.settings_changed(&[MARK_OF_ALL]);
     }
 
-    /// In each round: the next ones.
+    /// Asks about the next groups in each round.
     pub(super) fn ask_limits_on(&mut self) {
         for group in self.groups.next_to_ask(ASKED_AT_ONCE) {
             self.ask_limits(group);
@@ -430,7 +429,7 @@ impl Core {
         self.groups.follow(key);
     }
 
-    /// In each round: the next tenants that follow.
+    /// Lets the next tenants follow in each round.
     pub(super) fn follow_groups(&mut self) {
         for number in self.groups.next_to_follow(FOLLOWING_AT_ONCE) {
             self.follow_limits(number);
@@ -439,7 +438,7 @@ impl Core {
                 continue;
             };
             if let Some(pool) = self.pool_mut(pool) {
-                // Its room is looked at anew.
+                // Its room is computed anew.
                 pool.without_room.insert(number);
             }
             if self.in_want.contains(pool) || self.lacks_backends(pool) {
@@ -448,29 +447,29 @@ impl Core {
         }
     }
 
-    /// What is kept of a tenant is as its limits say.
+    /// Brings what is kept of a tenant in line with its limits.
     pub(super) fn follow_limits(&mut self, number: u32) {
         self.count_limits(number);
         self.count_if_limited(number);
         self.mode_may_differ(number);
     }
 
-    /// What these limits are to be shown as.
+    /// Keeps the settings for display.
     pub fn keep_settings(&mut self, group: GroupKey, settings: PoolSettings) {
         if let Some(known) = self.groups.get_mut(group) {
             known.settings = settings;
         }
     }
 
-    /// What is set for a tenant's role and database; of each group it is the first that
-    /// says so. None before the launcher has.
+    /// The settings of a tenant's role and database, for the first tenant of each group only. None
+    /// until the launcher has answered.
     pub fn settings(&self, number: u32) -> Option<&PoolSettings> {
         let group = self.groups.get(self.group_of(number)?)?;
         let is_known = group.limits.is_some() && group.tenants.first() == Some(&number);
         is_known.then_some(&group.settings)
     }
 
-    /// Each tenant is in its group, once, and no group is without.
+    /// Each tenant is in its group once, and no group is without a tenant.
     #[cfg(test)]
     pub(super) fn check_groups(&self) {
         let mut listed = Vec::new();
@@ -524,37 +523,37 @@ impl Core {
 }
 
 // ----------------------------------------------------------------------------
-// What the contexts of a role's sessions in a database take together, and may:
+// How much memory the contexts of a role's sessions in a database take together, and may take:
 // pg_baton.pool_memory.
 //
-// Each session counts with what its own context accounts for (`context_bytes` in
-// the views), whoever else has the same: so no role's limit depends on what others
-// do. The sum of a group's tenants is kept, as each context changes. Backends are shown how
-// much is left, and one whose session has more news than that keeps it; so the limit is
-// exceeded by what several send at the same moment, and by greetings. New sessions are
-// native meanwhile. Nobody else notices.
+// Each session counts with what its own context accounts for (`context_bytes` in the views), even
+// if others have the same content: so no role's limit depends on what others do. The sum of a
+// group's tenants is updated as each context changes. Backends are shown how much is left. A
+// backend whose session has a larger delta than that keeps the session. So only the deltas that
+// several backends send at the same moment, and greetings, exceed the limit. New sessions are
+// native meanwhile; other sessions are not affected.
 //
-// What is left is shown to a group's tenants at the end of the round in which it changes, to
-// so many in a round (limits.rs). A new tenant is shown at once.
+// A group's tenants are shown what is left at the end of the round in which it changes, a limited
+// number of tenants in a round. A new tenant is shown at once.
 //
-// A session that was kept is shared again when there is room: its backend looks
-// after each transaction, and is woken where others have given some back. (Without
-// that most would look all the same, up to 10 s after their last transaction: the
-// server wakes a backend then that has not reported its statistics, pgstat_report_stat
-// in pgstat.c. But not those that have reported them at once.)
+// A session that was kept is shared again when there is room: its backend checks after each
+// transaction, and is woken when other sessions have freed memory. (Without that, most backends
+// would still check, up to 10 s after their last transaction: the server then wakes a backend that
+// has not reported its statistics, pgstat_report_stat in pgstat.c. But backends that have reported
+// them at once would not.)
 
 /// No limit.
 const UNLIMITED: i64 = i64::MAX;
-/// A backend may be about to say what it keeps its session for as the others are
-/// woken: they are once more.
+/// A backend may be about to report the cause for keeping its session while the others are woken:
+/// they are woken a second time.
 const WAKES: u8 = 2;
 
-/// A tenant's.
+/// The memory of a tenant.
 #[derive(Default)]
 pub struct Memory {
-    /// Of the contexts of its sessions, as far as they are stored.
+    /// The stored bytes of its sessions' contexts.
     bytes: i64,
-    /// What backends have been shown to be left.
+    /// The bytes left that backends have been shown.
     shown: Option<i64>,
 }
 
@@ -566,7 +565,7 @@ impl Memory {
 }
 
 impl Core {
-    /// So much more, or less, of a session's context is stored.
+    /// The stored context of a session has grown by `grown` bytes, which may be negative.
     pub(super) fn stored(&mut self, id: SessionId, grown: i64) {
         let Some(number) = self.sessions.context_grows(id, grown) else {
             return;
@@ -580,7 +579,7 @@ impl Core {
         if let Some(group) = self.groups.get_mut(key) {
             group.memory_bytes += grown;
         }
-        // Each change of a context comes here; few roles have such a limit.
+        // Each change of a context runs this; few roles have such a limit.
         if self.tenant_memory(number).1.is_some() {
             self.groups.follow(key);
         }
@@ -599,7 +598,7 @@ impl Core {
 
     // ---- what backends see -------------------------------------------------
 
-    /// To a tenant; its group is noted if it has more than before.
+    /// Shows what is left to a tenant; notes its group if there is more than before.
     pub(super) fn show_memory_left(&mut self, number: u32) {
         let Some(key) = self.group_of(number) else {
             return;
@@ -610,7 +609,7 @@ impl Core {
         }
     }
 
-    /// True if it is more than before.
+    /// True if there is more than before.
     fn show_left(&mut self, number: u32, left: i64) -> bool {
         let tenant = self.tenant_mut(number);
         let Some(before) = tenant.map(|tenant| tenant.memory.shown.replace(left)) else {
@@ -623,9 +622,9 @@ impl Core {
         before.is_some_and(|before| before < left)
     }
 
-    // ---- who is woken ------------------------------------------------------
+    // ---- which backends are woken ------------------------------------------
 
-    /// Once a second.
+    /// Runs once a second.
     pub(super) fn wake_for_memory(&mut self) {
         for (key, times) in std::mem::take(&mut self.memory_to_wake) {
             let tenants = self.groups.get(key).map(|group| group.tenants().clone());
@@ -643,15 +642,14 @@ impl Core {
 
     // ---- questions from outside --------------------------------------------
 
-    /// Would the contexts of so many bytes more exceed what this role's may take in
-    /// this database?
+    /// Would another `bytes` of contexts exceed what this role may take in this database?
     pub fn has_no_memory_for(&self, group: GroupKey, bytes: usize) -> bool {
         let left = self.memory_left(group);
         left.is_some_and(|left| left < i64::try_from(bytes).unwrap_or(i64::MAX))
     }
 
-    /// What the contexts of a tenant's sessions take, and how much they may with those
-    /// of the other tenants of its role and database.
+    /// The bytes that the contexts of a tenant's sessions take, and the limit for all tenants of
+    /// its role and database together.
     pub fn tenant_memory(&self, number: u32) -> (i64, Option<i64>) {
         self.tenant(number).map_or((0, None), |tenant| {
             let most = self.limits_of(number).and_then(|limits| limits.memory);
@@ -659,8 +657,8 @@ impl Core {
         })
     }
 
-    /// Each session is counted where it is, and backends see what is left, but those that
-    /// are still to be shown.
+    /// Each session is counted in its tenant and group, and backends see what is left, except for
+    /// tenants that have not followed yet.
     #[cfg(test)]
     pub(super) fn check_memory(&self) {
         let shown = |number: u32| self.tenant(number).and_then(|it| it.memory.shown);

@@ -1,36 +1,35 @@
-//! The scheduler: who is served, by which backend, and which backends there
-//! are. docs/design/scheduler.md has its states, promises and bounds.
+//! The scheduler: it decides which session is served by which backend, and how many backends each
+//! pool has. docs/design/scheduler.md has its states, promises and bounds.
 //!
-//! Free of I/O: no descriptor, no atomic, no system call, no clock and no
-//! randomness of its own. Whoever drives it (the dispatcher's shell, or the
-//! simulator) tells it what has happened ([`Core::handle`]), shows it the words
-//! that backends write ([`Words`]), and carries out what it asks for
-//! ([`Core::next_action`]) before telling the next. A race that is lost out
-//! there comes back as an event.
+//! The core is free of I/O: it has no descriptor, no atomic, no system call, no clock and no
+//! randomness of its own. Its driver is the dispatcher's shell or the simulator. The driver tells
+//! the core what has happened ([`Core::handle`]) and shows it the words that backends write
+//! ([`Words`]). It carries out every action ([`Core::next_action`]) before it tells the next event.
+//! A race that is lost outside comes back as an event.
 //!
 //! | module | what it owns and decides |
 //! |---|---|
-//! | `event`, `words` | what is told and asked; what backends write |
+//! | `event`, `words` | events and actions; the words that backends write |
 //! | `sessions` | where a session is; in which order sessions wait; whose turn it is |
-//! | `requests` | what becomes of a session that speaks, comes back, waits too long, is cancelled, or ends; which clients become sessions; which backend may speak of a session |
+//! | `requests` | what becomes of a session; new sessions; which backend may speak of a session |
 //! | `backends` | what a backend is; how many there are |
 //! | `lifecycle` | a backend attaches, fails to start, leaves; what the log says of it |
 //! | `pools` | which pools there are; a pool's ready queue, starts and steals |
 //! | `tenants` | a role's sessions in a pool; how many a role has |
 //! | `limits` | limits and memory of a role in a database |
 //! | `served` | how many of a role's sessions are being served, where that is limited |
-//! | `dispatch` | which session gets which backend; which pools want one |
+//! | `dispatch` | which session gets which backend; which pools want a backend |
 //! | `sizing` | how many backends there may be, and how many a pool starts now |
-//! | `reclaim` | which backend goes for another pool |
-//! | `stall` | which backends get nothing done, so that others are added; clients that keep a backend idle |
+//! | `reclaim` | which backend makes room for another pool |
+//! | `stall` | backends without progress, for which others start; clients that keep one idle |
 //! | `dedicated` | sessions that keep their backends |
 //! | `database_lock` | databases that a statement wants for itself |
-//! | `reap` | what a backend that ended had; what is looked at once a second |
-//! | `shutdown` | the end of all sessions, or of a database's |
-//! | `scan` | what is sliced, and the jobs of a round's end |
-//! | `tables` | what has a number and a key; sets of numbers |
+//! | `reap` | what a backend that ended had; what is checked once a second |
+//! | `shutdown` | the end of all sessions, or of those of one database |
+//! | `scan` | long scans that are cut into slices, and the jobs of a round's end |
+//! | `tables` | tables of things with a number and a key; sets of numbers |
 
-/// Asserts what holds whatever happens: in the simulator, in tests and in debug builds.
+/// Asserts an invariant: in the simulator, in tests and in debug builds.
 macro_rules! ensure {
     ($($condition:tt)*) => {
         if cfg!(any(test, debug_assertions)) {
@@ -99,60 +98,58 @@ pub use words::{Shown, Word, Words};
 /// A moment, read once for all events of a round.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Now {
-    /// Of the monotonic clock.
+    /// Microseconds of the monotonic clock.
     pub us: u64,
-    /// As TimestampTz; may be set back, or forward.
+    /// As TimestampTz; the administrator may set this clock back or forward.
     pub timestamp: i64,
-    /// Of the monotonic clock as the server's processes read it.
+    /// Microseconds of the monotonic clock as the server's processes read it.
     pub shared_us: i64,
 }
 
 impl Now {
-    /// Since this moment of the server's processes, one of which has written it: it may be
-    /// anything.
+    /// Microseconds since a moment that a process of the server has written. That process may have
+    /// written any value.
     fn passed_us(self, since: i64) -> i64 {
         self.shared_us.saturating_sub(since)
     }
 
-    /// The same as TimestampTz.
+    /// Such a moment as TimestampTz.
     pub fn timestamp_of(self, since: i64) -> i64 {
         self.timestamp.saturating_sub(self.passed_us(since))
     }
 }
 
-/// What the configuration says.
+/// The limits of the configuration.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Limits {
     pub max_backends: usize,
     pub min_backends: usize,
-    /// Up to so many a pool gets one more where its sessions often take each other's.
+    /// A pool below this number of backends gets one more if its sessions often take each other's.
     pub backends_for_steals: usize,
-    /// None: what is left.
+    /// None: what the other limits leave.
     pub max_dedicated: Option<usize>,
-    /// Beyond max_backends, in a stall. None: what is left.
+    /// In a stall, beyond max_backends. None: what the other limits leave.
     pub max_extra: Option<usize>,
-    /// 0: none.
+    /// 0: no timeout.
     pub extra_idle_timeout_us: u64,
-    /// Up to so many sessions each keeps a backend of its own.
+    /// Up to this number of sessions, each session keeps a backend of its own.
     pub sharing_threshold: usize,
-    /// Beyond the ceiling, for superusers who have next to none.
+    /// Beyond the ceiling, for pools of superusers that have next to no backend.
     pub for_superusers: usize,
-    /// Backends that there may be at all: what the server's connections leave.
-    /// Orphans have some, too; but they must not keep a new dispatcher from
-    /// serving anybody.
+    /// The most backends that the server's connections leave room for. Orphaned backends count too,
+    /// but they must not keep a new dispatcher from serving its clients.
     pub ceiling: usize,
-    /// 0: none.
+    /// 0: no timeout.
     pub session_wait_timeout_us: u64,
-    /// 0: none.
+    /// 0: no timeout.
     pub backend_idle_timeout_us: i64,
-    /// 0: none.
+    /// 0: no limit.
     pub backend_lifetime_us: u64,
-    /// When so many wait new sessions are native. 0: never.
+    /// If this number of sessions wait, new sessions are native. 0: never.
     pub native_when_waiting: usize,
     pub force_migration: bool,
 }
 
-/// The scheduler.
 pub struct Core {
     now: Now,
     limits: Limits,
@@ -160,20 +157,20 @@ pub struct Core {
     backends: Backends,
     pools: Pools,
     tenants: Table<Tenant>,
-    /// Those that have no session.
+    /// Tenants that have no session.
     unused_tenants: PoolSet,
-    /// Which of them goes next, if there may be no more.
+    /// Which unused tenant is dropped next when the table is full.
     unused_tenants_from: u32,
     /// Pools that have neither a tenant nor a backend.
     unused: PoolSet,
-    /// Which of them goes next, if there may be no more pools.
+    /// Which unused pool is dropped next when the table is full.
     unused_from: u32,
     /// Limits of a role in a database.
     groups: Groups,
-    /// Groups that have more memory left than before: backends that want it are woken.
+    /// Groups that have more memory left than before: backends that want memory are woken.
     memory_to_wake: BTreeMap<GroupKey, u8>,
     session_tally: Tally,
-    /// Pools in which somebody may wait.
+    /// Pools in which a session may wait.
     in_want: PoolSet,
     /// Pools to serve when the round ends.
     dirty: PoolSet,
@@ -188,15 +185,15 @@ pub struct Core {
     evicted: Option<Evicted>,
     /// Databases that statements want for themselves.
     holds: Vec<Hold>,
-    /// All sessions keep their backends, as there are but few.
+    /// There are so few sessions that all of them keep their backends.
     are_few: bool,
     waking: Waking,
     crowd: Crowd,
     stopping: bool,
     wants: Wants,
-    /// Pools in which some have waited too long.
+    /// Pools in which sessions have waited too long.
     expiring: PoolSet,
-    /// Whose clients no backend will greet.
+    /// Sessions whose clients no backend will greet.
     ungreeted: VecDeque<Ungreeted>,
     sweeping: Sweep,
     burials: Burials,
@@ -205,8 +202,8 @@ pub struct Core {
 }
 
 impl Core {
-    /// `first_generation`: any number, another one for each dispatcher. `mark_of`: by
-    /// which of the marks changes of settings are told.
+    /// `first_generation`: any number that differs between dispatchers. `mark_of`: which mark
+    /// announces a change of settings.
     pub fn new(
         limits: Limits,
         session_slots: u32,
@@ -259,7 +256,7 @@ impl Core {
         self.now = now;
     }
 
-    /// What is to be done next.
+    /// The next action to carry out.
     pub fn next_action(&mut self) -> Option<Action> {
         self.actions.pop_front()
     }
@@ -272,7 +269,7 @@ impl Core {
         self.act(Action::Then(then));
     }
 
-    /// Something has happened.
+    /// Takes one event.
     pub fn handle(&mut self, event: Event, words: &impl Words) {
         match event {
             Event::Spoke { id, hup } => self.spoke(id, hup, words),
@@ -352,7 +349,7 @@ impl Core {
 
     // ---- questions from outside -------------------------------------------
 
-    /// Is there something that has a limit in milliseconds?
+    /// Is there work whose time limit is in milliseconds?
     pub fn needs_ticks(&self) -> bool {
         self.stopping
             || self.room.is_offered()
@@ -369,13 +366,12 @@ impl Core {
         self.backends.get(slot)
     }
 
-    /// Of all pools, starting ones included.
+    /// Of all pools, starting backends included.
     pub fn backend_count(&self) -> usize {
         self.backends.total()
     }
 
-    /// How many native sessions there may be, where nothing but the pool and they have any
-    /// of these connections.
+    /// How many native sessions there may be if only they and the pool used these connections.
     pub fn most_native(&self, ceiling: usize) -> usize {
         let places = self.places(0);
         Places { ceiling, ..places }.most_native()

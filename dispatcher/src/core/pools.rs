@@ -1,8 +1,7 @@
 //! All pools (tables.rs), and which of them have backends.
 //!
-//! Only what is in this file changes these together: a pool is among those with backends
-//! exactly as long as it has one. What is asked for one database looks at its pools only,
-//! and at no others.
+//! Only this file changes these together: a pool is among those with backends exactly as long as it
+//! has one. A question about one database looks only at that database's pools.
 
 mod parts;
 
@@ -18,7 +17,7 @@ use std::sync::Arc;
 
 pub struct Pools {
     table: Table<Pool>,
-    /// Those that have a backend, of whatever state, and hence a ready queue.
+    /// Pools that have a backend, in whatever state, and hence a ready queue.
     with_backends: PoolSet,
 }
 
@@ -38,7 +37,7 @@ impl Pools {
         self.table.get_mut(number)
     }
 
-    /// The one that sessions of this key come into.
+    /// The pool of sessions with this key.
     pub fn find(&self, key: &PoolKey) -> Option<u32> {
         self.table.find(key)
     }
@@ -51,7 +50,7 @@ impl Pools {
         &self.with_backends
     }
 
-    /// Those of a database, by its OID, from this number on.
+    /// The pools of a database, by its OID, from this number on.
     pub fn in_database(&self, database: u32, from: u32) -> impl Iterator<Item = u32> + '_ {
         self.table.in_database(database, from)
     }
@@ -62,12 +61,12 @@ impl Pools {
 
     // ---- coming and going --------------------------------------------------
 
-    /// Makes one; None if there can be no more.
+    /// Creates a pool; None if the table is full.
     pub fn add(&mut self, key: PoolKey) -> Option<u32> {
         self.table.add(key, Pool::new)
     }
 
-    /// One that has no backend any more goes.
+    /// Removes a pool that has no backend any more.
     pub fn remove(&mut self, number: u32) -> Option<Box<Pool>> {
         ensure!(self.get(number).is_none_or(|pool| !pool.has_backends()));
         self.table.remove(number)
@@ -84,7 +83,7 @@ impl Pools {
         self.change_backends(number, |pool| pool.set_dedicated(slot, dedicated));
     }
 
-    /// True if that was its last one.
+    /// True if that was its last backend.
     pub fn forget_backend(&mut self, number: u32, slot: u32, now_us: u64) -> bool {
         self.change_backends(number, |pool| pool.forget_backend(slot, now_us));
         let is_last = self.get(number).is_some_and(|pool| !pool.has_backends());
@@ -110,19 +109,19 @@ impl Pools {
 }
 
 // ----------------------------------------------------------------------------
-// One pool: who its backends are, and what is known of it.
+// One pool: its backends, and what is known of it.
 //
-// A pool is a database, and the startup options that only a starting backend can take.
-// Its backends serve any of its sessions, whatever their roles (tenants.rs). Sessions that
-// need a backend wait in lists, whose length the number of sessions bounds
-// ([`Sessions`](crate::core::sessions) has them).
+// A pool is a database, and the startup options that only a starting backend can take. Its backends
+// serve any of its sessions, whatever their roles (tenants.rs). Sessions that need a backend wait
+// in lists, whose length the number of sessions bounds ([`Sessions`](crate::core::sessions) has
+// them).
 //
-// What the table of pools finds it by, its key and its backends, only the table changes.
+// Only the table of pools changes what it finds a pool by: the pool's key and its backends.
 
-/// What makes a pool.
+/// What identifies a pool.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct PoolKey {
-    /// As of the first login: the name may be another's by now.
+    /// The name at the first login; by now it may be another database's.
     pub database: Vec<u8>,
     pub database_oid: u32,
     /// Options that only a starting backend can take, sorted by name.
@@ -134,28 +133,27 @@ pub struct PoolKey {
 /// One pool.
 pub struct Pool {
     key: Arc<PoolKey>,
-    /// Slots of its backends that are not dedicated. What is done for each
-    /// session that speaks goes through these only.
+    /// Slots of its backends that are not dedicated. Work that is done for each message of a
+    /// session goes through these only.
     shared: Vec<u32>,
-    /// Slots of those that are.
+    /// Slots of its dedicated backends.
     dedicated: Vec<u32>,
-    /// All of them that are not told of as lost (lifecycle.rs).
+    /// All of them that are not reported as lost (lifecycle.rs).
     staying: u32,
-    /// When the last backend left that serves its sessions in turn; 0: it has not had
-    /// any.
+    /// When the last backend left that serves the pool's sessions in turn; 0: it has not had any.
     without_since_us: u64,
 
-    /// Each has rules of its own.
+    /// Each of these has rules of its own.
     pub starts: Starts,
     pub queue: ReadyQueue,
     pub steals: StealRate,
     /// Its tenants.
     pub together: Together,
-    /// Those that have no room (served.rs).
+    /// Tenants that have no room (served.rs).
     pub without_room: BTreeSet<u32>,
-    /// Of these some are looked at, and the next ones the next time.
+    /// A slice of these is checked at a time.
     looks_without_room: Cursor,
-    /// Does it want one more all the time?
+    /// Does it want one more backend all the time?
     lack: Lack,
 }
 
@@ -193,7 +191,7 @@ impl Pool {
         &self.key
     }
 
-    /// So many of the tenants without room at most, the next ones each time.
+    /// The next tenants without room, at most this number of them.
     pub fn next_without_room(&mut self, most: usize) -> Vec<u32> {
         let all = &self.without_room;
         self.looks_without_room.begin();
@@ -210,7 +208,7 @@ impl Pool {
         self.lack.is_lasting()
     }
 
-    /// A backend of it is started; whether that is enough is to be seen.
+    /// A backend of the pool is started; whether that is enough remains to be seen.
     pub fn starts_one(&mut self, together: bool) {
         self.starts.begin(together);
         self.lack = Lack::default();
@@ -218,7 +216,7 @@ impl Pool {
 
     // ---- backends ----------------------------------------------------------
 
-    /// Slots of those that are not dedicated.
+    /// Slots of its backends that are not dedicated.
     pub fn shared(&self) -> &[u32] {
         &self.shared
     }
@@ -267,7 +265,7 @@ impl Pool {
         self.dedicated.retain(|other| *other != slot);
     }
 
-    /// One more is told of, or one less; how many that are.
+    /// Adds `change` to the number of backends that are not reported as lost, and returns it.
     pub fn count_staying(&mut self, change: i32) -> u32 {
         self.staying = self.staying.saturating_add_signed(change);
         self.staying
@@ -275,7 +273,7 @@ impl Pool {
 }
 
 // ----------------------------------------------------------------------------
-// The table of pools: making them, letting them go.
+// The table of pools: how pools are created and dropped.
 
 impl Core {
     pub(super) fn pool(&self, number: u32) -> Option<&Pool> {
@@ -290,15 +288,16 @@ impl Core {
         self.pools.find(key)
     }
 
-    /// A new pool; None if there can be no more, which takes more pools with
-    /// sessions or backends than there can be sessions and backends.
+    /// Creates a pool. None if the table is full, which takes more pools with sessions or backends
+    /// than there can be sessions and backends.
     pub(super) fn create_pool(&mut self, key: PoolKey) -> Option<u32> {
         let number = self.pools.add(key)?;
         self.count_use(number);
         Some(number)
     }
 
-    /// A pool is new, or a tenant or a backend of it has come or gone.
+    /// Updates the set of unused pools: a pool is new, or a tenant or a backend of it has come or
+    /// gone.
     pub(super) fn count_use(&mut self, number: u32) {
         match self.has_neither(number) {
             true => self.unused.insert(number),
@@ -306,15 +305,14 @@ impl Core {
         }
     }
 
-    /// Tenant nor backend.
+    /// Neither a tenant nor a backend.
     pub(super) fn has_neither(&self, number: u32) -> bool {
         let pool = self.pool(number);
         pool.is_some_and(|pool| pool.together.all().is_empty() && !pool.has_backends())
     }
 
-    /// There are as many as there may be: some have neither. The next of these
-    /// goes, from where it stopped the last time. Passed over are those to which something
-    /// has happened in this round.
+    /// The table is full: some pools have neither a tenant nor a backend. Drops the next of these,
+    /// from where the last call stopped. Passes over pools with an event in this round.
     pub(super) fn drop_one_unused(&mut self) {
         for _ in 0..self.unused.len() {
             let Some(number) = self.unused.next_from(&mut self.unused_from) else {
@@ -327,7 +325,7 @@ impl Core {
         }
     }
 
-    /// A pool that nobody uses goes.
+    /// Drops a pool that is unused.
     pub(super) fn drop_if_unused(&mut self, number: u32) {
         if !self.unused.contains(number) || self.dirty.contains(number) {
             return;
@@ -353,7 +351,7 @@ impl Core {
         self.pool(number).map(|pool| pool.key())
     }
 
-    /// Those that are not dedicated.
+    /// The pool's backends that are not dedicated.
     pub fn pool_backends(&self, number: u32) -> &[u32] {
         self.pool(number).map_or(&[], Pool::shared)
     }

@@ -1,24 +1,23 @@
-//! A backend's process has ended: whom may it have had?
+//! Which sessions an ended backend may have had.
 //!
-//! It may have had any of its pool's: in place, sent to it, taken from the ready queue,
-//! or given back without a word to us, as backends do. So which ones that are is seen
-//! from the words of each session of the pool. A backend that says that it exits has
-//! none of them; but anybody could say so, and what it had would be nobody's for ever.
+//! It may have had any session of its pool: in place, sent to it, taken from the ready queue, or
+//! given back without a message to the dispatcher, as backends do. So the words of each session of
+//! the pool decide which ones it had. A backend that says that it exits has none of them; but any
+//! process could say so, and a session that it had would have no owner for ever.
 //!
-//! These may be very many, and everybody else is to be served meanwhile. So the one
-//! that the backend says it holds ends at once, and the others are looked at some at a
-//! time. Until then its slot is nobody else's (`Life::Gone`), by which alone they
-//! can be told from those of who has it next. A session that has been looked at goes
-//! to the end of its pool's list, behind those that have come meanwhile: so the list
-//! needs no place of its own to go on from, whoever comes or ends. One burial
-//! goes on at a time; backends of its pool that ended before it began are buried
-//! together, as they do when the server crashes.
+//! There may be very many such sessions, and all others must be served meanwhile. So the session
+//! that the backend says it holds ends at once, and the others are looked at in slices. Until then
+//! the slot is not reused (`Life::Gone`): only by the slot can these sessions be told from those of
+//! its next backend. A session that has been looked at goes to the end of its pool's list, behind
+//! those that have come meanwhile. So the scan needs no position of its own, whichever sessions
+//! come or end. One burial goes on at a time. Backends of its pool that ended before it began are
+//! buried together, as happens when the server crashes.
 //!
-//! Who took what from the ready queue only backends know. A session that went into it
-//! before the death, is not in it any more, and is in no place was in the dead one's
-//! hand, or is in that of another that lives ([`Missing`]): each of these is looked at
-//! until it is seen to have nothing in hand from before. If the session is in no place
-//! then, nobody else has it.
+//! Only backends know which of them took a session from the ready queue. Some sessions went into
+//! the queue before the death, are not in it any more, and are in no place ([`Missing`]). The dead
+//! backend had such a session *in hand* (received, and not in place yet), or a living backend has
+//! it in hand. Each living backend is checked until it is seen to have nothing in hand from before.
+//! If the session is in no place then, no other backend has it.
 
 use super::backends::Life;
 use super::lifecycle::Reason;
@@ -27,8 +26,8 @@ use super::sessions::{Location, Whereabouts};
 use super::{index_of, Action, Core, Ending, Look, SessionId, Shown, Then, Why, Word, Words};
 use std::cmp::Reverse;
 
-/// Sessions looked at for each death, and in each round: 5 microseconds if all are
-/// here, and where their words have to be read a miss of the cache for each.
+/// Sessions looked at for each death, and in each round: 5 microseconds if the dispatcher owns all
+/// of them. If their words have to be read, each costs a cache miss.
 const LOOKED_AT_ONCE: usize = 512;
 
 /// One backend that has ended.
@@ -36,36 +35,36 @@ const LOOKED_AT_ONCE: usize = 512;
 struct Dead {
     slot: u32,
     pool: u32,
-    /// Whoever went into the queue before this may have been in its hand.
+    /// Sessions that went into the queue before this number may have been in its hand.
     before: u64,
-    /// Of its pool none was left: he was in the hand of one that is dead.
+    /// No backend of its pool was left: such a session was in the hand of a dead one.
     is_last: bool,
 }
 
-/// Sessions of one ready queue that the dead, or who else takes from it, had in hand.
+/// Sessions of one ready queue that the dead backends, or others that take from it, had in hand.
 #[derive(Debug)]
 struct Missing {
     pool: u32,
-    /// And as which they went into the queue.
+    /// The sessions, and the numbers with which they went into the queue.
     sessions: Vec<(SessionId, u64)>,
-    /// Backends, and their serials, that may have any of them in hand; None: some may be
-    /// in the queue.
+    /// Backends, and their serials, that may have any of these sessions in hand; None: some of the
+    /// sessions may be in the queue.
     may_have: Option<Vec<(u32, u64)>>,
 }
 
-/// Those that are looked for at a time: all of one pool.
+/// The dead backends that are buried at a time: all of one pool.
 #[derive(Debug, Default)]
 struct Burial {
     dead: Vec<Dead>,
-    /// Whose sessions are looked at.
+    /// The pool whose sessions are looked at.
     pool: u32,
-    /// Still to be looked at there.
+    /// How many of them are still to be looked at.
     left: usize,
-    /// Were in the queue, or in somebody's hand.
+    /// Sessions that were in the queue, or that a backend had in hand.
     missing: Vec<(SessionId, u64)>,
 }
 
-/// All that have ended and are not forgotten yet.
+/// All backends that have ended and are not forgotten yet.
 #[derive(Debug, Default)]
 pub struct Burials {
     now: Option<Burial>,
@@ -80,18 +79,18 @@ impl Burials {
         self.now.is_none() && self.next.is_empty()
     }
 
-    /// Is it not known of some whether anybody has them?
+    /// Are there sessions of which it is unknown whether a backend has them?
     pub fn are_some_missing(&self) -> bool {
         !self.missing.is_empty()
     }
 }
 
 impl Core {
-    /// The control connection of a backend has ended: so has the session that
-    /// it held. One that it was sent but never took lives on.
+    /// The control connection of a backend has ended: so has the session that it held. A session
+    /// that was sent to it but never taken lives on.
     ///
-    /// Told at the end of a round: an event by which it gave a session back
-    /// has been handled then, and re-arming a socket twice does no harm.
+    /// This event comes at the end of a round: the event by which the backend gave a session back
+    /// has been handled by then, and re-arming a socket twice does no harm.
     pub(super) fn backend_gone(&mut self, slot: u32) {
         let Some(backend) = self.backends.get(slot) else {
             return;
@@ -107,7 +106,7 @@ impl Core {
         if let Some(why) = why {
             self.tell_loss(slot, why);
         }
-        // It serves nobody any more; dedicated it is not, either.
+        // It serves no session any more, so it is not dedicated either.
         if (self.pool(number)).is_some_and(|pool| pool.dedicated().contains(&slot)) {
             self.pools.set_dedicated(number, slot, false);
         }
@@ -119,7 +118,7 @@ impl Core {
         self.then(Then::Bury { slot, is_last });
     }
 
-    /// Of the last one of a pool: whoever was in the queue is back.
+    /// Buries an ended backend. If it was the last of its pool, the sessions of the queue are back.
     pub(super) fn bury(&mut self, slot: u32, is_last: bool, words: &impl Words) {
         let Some(pool) = self.backends.get(slot).map(|backend| backend.pool()) else {
             return;
@@ -129,7 +128,7 @@ impl Core {
         if self.may_have(slot, held) && words.holder(index_of(held)) == Some(slot) {
             self.end(held, Why::Ended(Ending::Cut));
         }
-        // It may not have said so before.
+        // It may not have reported its exit before.
         self.backend_retires(slot, words);
         self.burials.next.push(Dead {
             slot,
@@ -146,7 +145,7 @@ impl Core {
         }
     }
 
-    /// In each round as well: looks at some more.
+    /// Looks at the next slice, in each round as well.
     pub(super) fn bury_on(&mut self, words: &impl Words) {
         let mut budget = LOOKED_AT_ONCE;
         while budget > 0 {
@@ -162,7 +161,7 @@ impl Core {
                 }
             }
             if burial.left == 0 {
-                // To go on, or to begin another one, costs something, too.
+                // To go on, or to begin another burial, also has a cost.
                 budget = budget.saturating_sub(1);
                 self.look_for_missing(burial.pool, burial.missing);
                 for dead in burial.dead {
@@ -174,7 +173,7 @@ impl Core {
         }
     }
 
-    /// That of the pool whose turn it is, of all of its backends that have ended.
+    /// The next burial: of all ended backends of the pool whose turn it is.
     fn next_burial(&mut self) -> Option<Burial> {
         let pool = self.burials.next.first()?.pool;
         let (dead, others) = (std::mem::take(&mut self.burials.next).into_iter())
@@ -188,8 +187,8 @@ impl Core {
         })
     }
 
-    /// Had one of these this session: in its slot, sent to it, taken from the queue, or
-    /// given back and not armed yet?
+    /// Did one of the dead backends have this session: in its slot, sent to it, taken from the
+    /// queue, or given back and not armed yet?
     fn look_for(&mut self, id: SessionId, burial: &mut Burial, words: &impl Words) {
         let Some(session) = self.sessions.get(id) else {
             return;
@@ -200,8 +199,8 @@ impl Core {
         let may_have_taken = |dead: &&Dead| queue == dead.pool && queued < dead.before;
         match self.sessions.locate(id, words, |_| true) {
             Some(Location::Held(holder)) => {
-                // Or its word names one that cannot have it, or says that it has another:
-                // nobody would end it.
+                // Or the session's word names a backend that cannot have it, or that says it has
+                // another: no process would end the session.
                 let is_its = self.may_have(holder, id) && says_it_holds(holder, id, words);
                 if is_dead(holder) || !is_its {
                     self.end(id, Why::Ended(Ending::Cut));
@@ -229,8 +228,8 @@ impl Core {
         }
     }
 
-    /// It went away and was never in place. What it asks for is in its socket, unless
-    /// who had it in hand has read that.
+    /// The session went away and was never in place. Its request is in its socket, unless the
+    /// backend that had the session in hand has read it.
     fn hear_again(&mut self, id: SessionId, words: &impl Words) {
         let session = self.sessions.get(id);
         if session.is_some_and(|session| session.is_ungreeted()) {
@@ -241,7 +240,7 @@ impl Core {
         }
     }
 
-    /// These are in the queue, or in somebody's hand.
+    /// These sessions are in the queue, or in a backend's hand.
     fn look_for_missing(&mut self, pool: u32, sessions: Vec<(SessionId, u64)>) {
         if !sessions.is_empty() {
             self.burials.missing.push(Missing {
@@ -252,8 +251,8 @@ impl Core {
         }
     }
 
-    /// In each tick, as nothing is handed out in one: in the first they are taken back
-    /// that are in the queue, and keep their turns. Is anybody left in a later one who may
+    /// Runs in each tick, as nothing is handed out during one. In the first tick the sessions in
+    /// the queue are taken back, and keep their turns. In later ticks: is a backend left that may
     /// have the others in hand?
     pub(super) fn look_who_has_missing(&mut self, words: &impl Words) {
         let all = std::mem::take(&mut self.burials.missing);
@@ -280,8 +279,7 @@ impl Core {
         }
     }
 
-    /// Backends that may have taken something from a pool's queue, whatever they are to
-    /// do; and their serials.
+    /// Backends that may have taken from a pool's queue, leaving ones included; and their serials.
     fn takers(&self, pool: u32) -> Vec<(u32, u64)> {
         let slots = self.all_pool_backends(pool).into_iter();
         let takers = slots.filter_map(|slot| {
@@ -293,7 +291,7 @@ impl Core {
         takers.collect()
     }
 
-    /// If it is in no place now it was in the dead one's hand.
+    /// If the session is in no place now, it was in the dead backend's hand.
     fn is_missed(&mut self, id: SessionId, queued: u64, words: &impl Words) {
         let session = self.sessions.get(id);
         let is_on_its_way = matches!(
@@ -305,21 +303,22 @@ impl Core {
         }
     }
 
-    /// Nobody is left that it may have had.
+    /// No session is left that the backend may have had.
     fn buried(&mut self, slot: u32, number: u32) {
         self.forget_backend(slot);
-        // It may have been the one that was to take from the ready queue.
+        // It may have been the backend that was to take from the ready queue.
         self.mark_dirty(number);
     }
 }
 
-/// One that is a session's owner says so in its slot: before it is, and until it is not.
+/// A backend that owns a session says so in its slot, from before it owns it until after.
 fn says_it_holds(slot: u32, id: SessionId, words: &impl Words) -> bool {
     words.backend_session(slot) == id || words.holder(index_of(id)) != Some(slot)
 }
 
-/// May it have in hand what it took from the queue? It is busy from before it takes until
-/// that is in place; and whose session is dedicated, or in a transaction, takes nothing.
+/// May the backend have in hand what it took from the queue? It is busy from before it takes until
+/// the session is in place. A backend whose session is dedicated, or in a transaction, takes
+/// nothing.
 fn may_have_in_hand(slot: u32, words: &impl Words) -> bool {
     if words.backend(slot) != Word::Busy || words.backend_keeps(slot) {
         return false;
@@ -330,16 +329,16 @@ fn may_have_in_hand(slot: u32, words: &impl Words) -> bool {
 }
 
 // ----------------------------------------------------------------------------
-// Once a second: backends that have been idle for long and old ones go, as do pools and
-// tenants that are not used, and all sessions are looked at.
+// Once a second: long idle and old backends are told to leave, unused pools and tenants are
+// dropped, and all sessions are looked at.
 
 /// Pools with backends that are looked at in a round: a system call each.
 const POOLS_AT_ONCE: usize = 256;
 /// Sessions that are looked at in a round: some 100 microseconds.
 const SESSIONS_AT_ONCE: usize = 1024;
-/// Idle backends that go in a round: a system call each.
+/// Idle backends that are told to leave in a round: a system call each.
 const RETIRED_AT_ONCE: usize = 128;
-/// Tenants, and pools, that go in a sweep.
+/// Tenants, and pools, that are dropped in a sweep.
 const DROPPED_AT_ONCE: usize = 1024;
 
 /// What is still to be looked at in this sweep.
@@ -361,7 +360,7 @@ impl Sweep {
 }
 
 impl Core {
-    /// Once a second.
+    /// Runs once a second.
     pub(super) fn sweep(&mut self, words: &impl Words) {
         self.room.look_for_surplus();
         self.wake_for_memory();
@@ -378,11 +377,11 @@ impl Core {
         }
         self.sweeping.pools.begin();
         self.sweeping.sessions.begin();
-        // Last: what is told of it names its pool, which may then be used by nobody.
+        // Last, because the report names the pool, which may be unused afterwards.
         self.give_up_starting(words);
     }
 
-    /// In each round: the next pools and sessions.
+    /// Looks at the next pools and sessions in each round.
     pub(super) fn sweep_on(&mut self, words: &impl Words) {
         let pools = &mut self.sweeping.pools;
         let with_backends = self.pools.with_backends();
@@ -401,14 +400,14 @@ impl Core {
         }
     }
 
-    /// Has the pool fewer backends than it is to keep?
+    /// Has the pool fewer backends than it must keep?
     pub(super) fn lacks_backends(&self, number: u32) -> bool {
         let least = self.min_backends(number);
         least > 0 && self.pool_backends(number).len() < least
     }
 
-    /// Those of a pool's backends that have been idle for long go, the newest last; so many at
-    /// most. How many those are.
+    /// Retires at most `most` of a pool's backends that have been idle for long, the newest last.
+    /// Returns how many.
     fn retire_long_idle(&mut self, number: u32, most: usize, words: &impl Words) -> usize {
         if self.limits.backend_idle_timeout_us == 0 {
             return 0;
@@ -422,7 +421,7 @@ impl Core {
         retire.len()
     }
 
-    /// Those of a pool's backends that have had nothing to do for so long.
+    /// The pool's backends that have been idle for longer than backend_idle_timeout.
     pub(super) fn long_idle(&self, number: u32, words: &impl Words) -> Vec<u32> {
         if self.waiting_in(number, words) > 0 {
             return Vec::new();
@@ -437,8 +436,8 @@ impl Core {
         slots.filter(is_idle).collect()
     }
 
-    /// The oldest of a pool's backends goes if its time is over, one in each sweep,
-    /// at the end of a transaction.
+    /// Retires the oldest of a pool's backends if its lifetime is over: one in each sweep, at the
+    /// end of a transaction.
     fn retire_oldest(&mut self, number: u32) {
         let limit_us = self.limits.backend_lifetime_us;
         if limit_us == 0 {

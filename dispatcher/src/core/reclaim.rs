@@ -1,45 +1,44 @@
-//! All backends there may be exist, and a pool wants one: which may go for it?
+//! Which backend makes room for a pool that wants one, when no more backends may be started.
 //!
-//! Free of I/O. A pool that waits and may start nothing has a [`Claim`], what
-//! may go for it is a [`Holding`]. Two demands are weighed here: whoever waits
-//! longest comes first, whatever his pool; and a backend is of one database
-//! for life, so to pass it on costs a process. Hence pools are served in turns:
-//! what a pool has got it keeps for a *turn*, short enough for all turns to fit
-//! into a part of session_wait_timeout. docs/design/pools.md has
-//! the reasons.
+//! The choice is free of I/O. A pool that waits and may start nothing has a [`Claim`]; a backend
+//! that may leave for it is a [`Holding`]. Two demands are weighed. The session that waits longest
+//! comes first, whatever its pool. And a backend belongs to one database for life, so to pass it on
+//! costs a process. Hence pools are served in turns: a pool keeps what it has got for a *turn*,
+//! which is short enough for all turns to fit into a part of session_wait_timeout.
+//! docs/design/pools.md has the reasons.
 
 use super::lifecycle::Reason;
 use super::sessions::DEFAULT_WEIGHT;
 use super::{Action, Core, Word, Words};
 
-/// A turn is no shorter, if it need not be,
+/// A turn is at least this long, if it need not be shorter,
 const TURN_US: u64 = 100_000;
-/// and so many times as long as it takes to replace a backend: of each turn a thirteenth is
-/// lost at most.
+/// and this multiple of the time to replace a backend: at most a thirteenth of each turn is lost.
 const TURN_COSTS: u64 = 12;
-/// However long that takes, a round of all turns is not longer, unless turns would have to be
-/// shorter than TURN_US.
+/// However long a replacement takes, a round of all turns is not longer than this, unless turns
+/// would have to be shorter than TURN_US.
 const MOST_ROUND_US: u64 = 3_000_000;
-/// Of all turns so many may end at a time, one at least: those that are over for longest.
+/// At most 1/ENDING_PART of all turns, but at least one, ends at a time: those that are over for
+/// longest.
 const ENDING_PART: usize = 64;
-/// A part of all backends that pools which are silent keep, for who speaks again.
+/// Silent pools keep 1/KEPT_PART of all backends, for sessions that speak again.
 const KEPT_PART: usize = 4;
-/// A backend that nobody has used for so long is not between two statements
-/// of a client that does nothing else.
+/// A backend that has been free for this long is not between two statements of a client that does
+/// nothing else.
 const QUIET_US: u64 = 20_000;
-/// A session that has waited so long, or a quarter of what it may, is *late*.
+/// A session that has waited this long, or a quarter of what it may, is *late*.
 const LATE_US: u64 = 1_000_000;
-/// One that has waited for half of what it may is *urgent*; this if it may for
-/// ever.
+/// A session that has waited for half of what it may is *urgent*; after this time if there is no
+/// limit.
 const URGENT_US: u64 = 30_000_000;
-/// A pool that has backends and lacks one for so long gets it from one that has more:
-/// it is for long that it will have it.
+/// A pool that has backends and lacks one for this long gets it from a pool that has more, as it
+/// will keep it for long.
 const LACKING_US: u64 = 500_000;
-/// What happened between two looks that lie further apart nobody knows.
+/// If two looks lie further apart, the time beyond this does not count.
 const MOST_BETWEEN_LOOKS_US: u64 = 100_000;
 
-/// For how long a pool has wanted one backend more, most of the time: where
-/// transactions are short none of its sessions waits for long, but somebody always does.
+/// For how long a pool has wanted one more backend, most of the time. With short transactions none
+/// of its sessions waits for long, but there is always a waiting session.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Lack {
     for_us: u64,
@@ -47,7 +46,7 @@ pub struct Lack {
 }
 
 impl Lack {
-    /// Does it want one now? A look at which it does not takes back what one at which it
+    /// Does the pool want one now? A look at which it does not takes back what a look at which it
     /// does has added.
     pub fn look(&mut self, wants: bool, now_us: u64) {
         let since_us = now_us.saturating_sub(self.looked_us);
@@ -68,8 +67,7 @@ impl Lack {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Claim {
     pub pool: u32,
-    /// Those that serve its sessions, or will: not what one session has for
-    /// itself, nor what is about to go.
+    /// Backends that serve its sessions, or will: without dedicated and leaving ones.
     pub backends: usize,
     /// Since when the first of its sessions waits.
     pub since_us: u64,
@@ -111,46 +109,47 @@ pub struct Holding {
 }
 
 impl Holding {
-    /// The only one of a pool that is silent for the moment: since when, and which.
+    /// If this is the only backend of a pool that is silent for the moment: since when, and its
+    /// slot.
     fn last_free(&self) -> Option<(u64, u32)> {
         let free_for_us = self.free_for_us?;
         (self.backends == 1 && self.has_sessions).then_some((free_for_us, self.slot))
     }
 }
 
-/// Backends of which one shall go.
+/// Backends of which one is to leave.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Choice {
     Nobody,
     /// This one, which is free.
     Free(u32),
-    /// Whichever comes to a boundary first.
+    /// The first of these that comes to a boundary.
     First(Vec<u32>),
 }
 
-/// What counts at one moment.
+/// The figures that count at one moment.
 #[derive(Clone, Copy, Debug)]
 pub struct Rules {
     now_us: u64,
     turn_us: u64,
-    /// However much a pool weighs.
+    /// The longest turn, whatever a pool's weight.
     most_turn_us: u64,
-    /// Of a backend that has served nobody yet: it came for nothing if it went.
+    /// The turn of a backend that has not served yet: if it left before, its start was wasted.
     unserved_us: u64,
-    /// A backend that is free for so long is not between two statements.
+    /// A backend that is free for this long is not between two statements.
     quiet_us: u64,
     late_us: u64,
     urgent_us: u64,
-    /// Of turns that are over any may end, not only the one that is for longest: that
-    /// one's backend has come to no boundary for some time.
+    /// Any turn that is over may end, not only the one that is over for longest: the backend of
+    /// that turn has come to no boundary for some time.
     may_any_end: bool,
-    /// If not, so many end that are over for longest.
+    /// Otherwise this number of turns may end, those that are over for longest.
     ending_at_once: usize,
 }
 
 impl Rules {
-    /// `timeout_us`: session_wait_timeout, 0 if there is none.
-    /// `replacing_us`: what it takes to replace a backend.
+    /// `timeout_us`: session_wait_timeout, 0 if there is none. `replacing_us`: what it takes to
+    /// replace a backend.
     pub fn new(
         now_us: u64,
         timeout_us: u64,
@@ -162,7 +161,7 @@ impl Rules {
             0 => most,
             timeout => most.min(timeout / share),
         };
-        // A round is as many turns as there are pools in want for a backend.
+        // A round has as many turns as pools in want per backend.
         let round_us = limit(u64::MAX, 4);
         let turns = claims.div_ceil(backends.max(1)).max(1) as u64;
         let turn_us = (TURN_COSTS * replacing_us)
@@ -175,7 +174,7 @@ impl Rules {
             most_turn_us: round_us / turns,
             unserved_us: TURN_US,
             quiet_us: QUIET_US,
-            // Who is late overrules the order of turns: not before two rounds.
+            // A late claim overrules the order of turns, but not before two rounds have passed.
             late_us: limit(LATE_US.max(2 * turns * turn_us), 4),
             urgent_us: if timeout_us == 0 {
                 URGENT_US
@@ -206,11 +205,11 @@ impl Rules {
         since_us.is_some_and(|since_us| self.now_us.saturating_sub(since_us) >= self.late_us)
     }
 
-    /// For whom room is made first: for whom it is reserved; who is late, the
-    /// longest wait first; who has no backend, the longest without first, so that
-    /// who asks now and then need not wait for a round of those that always do;
-    /// then the others. Among late ones, and among those without, roles that have no
-    /// backend at all come first: a role has as many pools as it likes.
+    /// The order of claims. First come pools below their reserve. Then late claims, the longest
+    /// wait first. Then pools without a backend, the longest without first, so that a pool that
+    /// seldom asks need not wait for a round of those that always do. Then the others. Among late
+    /// claims, and among those without, roles that have no backend at all come first: a role has as
+    /// many pools as it likes.
     pub fn sort(&self, claims: &mut [Claim]) {
         claims.sort_by_key(|claim| {
             let (class, since_us) = if claim.is_owed {
@@ -264,17 +263,18 @@ impl Rules {
             .is_none_or(|other| claim.since_us < other);
         let waited_us = self.waited_us(claim);
         if claim.backends == 0 {
-            // In turns, where no pool has more than one that it may lose.
+            // Pools take turns if no pool has more than one backend that it may lose.
             return held.backends > 1 || !has_larger || self.is_late(claim);
         }
-        // Where transactions are short nobody waits for long: what is reserved for it,
-        // or what the other weighs less, it need not wait for.
+        // With short transactions no session waits for long. So a pool need not wait for its
+        // reserve, nor for its share of a pool with a lower weight.
         if (claim.is_owed && held.backends > 1)
             || (claim.weight > held.weight && self.has_more(held, claim))
         {
             return true;
         }
-        // Who is late overrules shares; and would lose again what he has got for it.
+        // Lateness overrules shares: a late pool must not lose again the backend that it got for
+        // being late.
         let is_later = !waits_longer && self.is_late_since(held.waits_since_us);
         if claim.is_lacking && !is_later && self.has_more(held, claim) {
             return true;
@@ -283,21 +283,21 @@ impl Rules {
             && waited_us >= self.turn_us
             && (self.has_more(held, claim)
                 || (self.is_late(claim) && held.backends > 1)
-                // What it has may be held by transactions that never end.
+                // Transactions that never end may hold the claiming pool's own backends.
                 || waited_us >= self.urgent_us)
     }
 
-    /// With one less, has its pool still no less than the other with one more, for
-    /// what each weighs?
+    /// With one backend less, has its pool still no less than the other with one more, by their
+    /// weights?
     fn has_more(&self, held: &Holding, claim: &Claim) -> bool {
         let (has, had) = (held.backends as u64, claim.backends as u64);
         has > 1 && (has - 1) * claim.weight >= (had + 1) * held.weight
     }
 
-    /// The only backends of pools that are silent for the moment: the ones used
-    /// last stay where they are, as far as they are no more than a part of all, if
-    /// it is a pool with backends that wants them. The first of these, by how long they
-    /// are free, that does not stay.
+    /// The bound up to which silent pools keep their only backends. If a pool with backends wants
+    /// one, the most recently used of these backends stay, as far as they are a fraction of all.
+    /// The result is the first that does not stay, in the order of the time for which they are
+    /// free.
     fn kept_before(&self, claim: &Claim, all: &[Holding]) -> (u64, u32) {
         if claim.backends == 0 {
             return (0, 0);
@@ -313,7 +313,7 @@ impl Rules {
         *free.select_nth_unstable(most).1
     }
 
-    /// What goes for this claim.
+    /// What leaves for this claim.
     pub fn choose(&self, claim: &Claim, all: &[Holding]) -> Choice {
         ensure!(self.turn_us <= self.most_turn_us);
         let kept_before = self.kept_before(claim, all);
@@ -332,7 +332,7 @@ impl Rules {
             .filter(|held| self.may_go(claim, held, has_larger))
             .collect();
         if !self.may_any_end && busy.iter().all(|held| held.backends == 1) {
-            // Where turns are taken, so that none is longer by luck.
+            // Where pools take turns, so that no turn is longer by chance.
             let over_for_us = |held: &&Holding| self.over_for_us(held);
             if self.ending_at_once < busy.len() {
                 let at = busy.len() - self.ending_at_once;
@@ -345,7 +345,7 @@ impl Rules {
     }
 }
 
-/// What goes if there are more than there may be.
+/// What leaves if there are more backends than permitted.
 pub fn choose_surplus(all: &[Holding]) -> Choice {
     let free = all
         .iter()
@@ -356,8 +356,8 @@ pub fn choose_surplus(all: &[Holding]) -> Choice {
     first_of(&all.iter().collect::<Vec<_>>(), false)
 }
 
-/// Who gets a place that has become free: the pool for which it was made,
-/// then whose role has no backend, who has none, and who waits longest.
+/// The order in which pools get a place that has become free: the pool for which it was made, then
+/// pools whose role has no backend, pools without a backend, and the longest wait.
 pub fn place_key(
     meant_for: &[u32],
     number: u32,
@@ -385,34 +385,35 @@ fn first_of(held: &[&Holding], of_largest: bool) -> Choice {
 }
 
 // ----------------------------------------------------------------------------
-// Making room: as many backends as there may be exist, and a pool wants one.
+// Making room: as many backends as permitted exist, and a pool wants one.
 //
-// Who may go for whom is reclaim.rs's to say. Here the word is passed: those that
-// may go find a *ticket* in their slots, and the first of them that comes to
-// a boundary takes it (pass_baton, idle.c) and exits. So a backend that is
-// held by a long transaction is in nobody's way, and if nobody wants room any
-// more the ticket is taken back and nothing has happened. There is one ticket
-// at a time; it is given out anew in each tick, as what counts has changed.
+// The rules above decide which backend may leave for which pool. This part passes the word:
+// backends that may leave find a *ticket* in their slots, and the first of them that comes to a
+// boundary takes it (pass_baton, idle.c) and exits. So a backend that a long transaction holds
+// blocks no pool. If no pool wants room any more, the ticket is taken back and nothing has
+// happened. There is one ticket at a time; it is issued anew in each tick, as the figures have
+// changed.
 //
-// A look reads all backends (reclaim.rs), and each choice for a pool compares all of them.
+// A look reads all backends, and each choice for a pool compares all of them.
 
-/// Lower ones mean something else in a slot (BATON_RETIRE_FIRST_TICKET), and higher
-/// ones that it was taken (BATON_TICKET_TAKEN).
+/// Lower values mean something else in a slot (BATON_RETIRE_FIRST_TICKET), and higher ones that the
+/// ticket was taken (BATON_TICKET_TAKEN).
 const TICKETS: std::ops::Range<u32> = 2..1 << 31;
 
-/// A surplus that has lasted so long goes: a session that is dedicated for a
-/// moment, and again and again, shall not cost a backend each time.
+/// A surplus that has lasted this long is removed: a session that is dedicated for a moment, again
+/// and again, must not cost a backend each time.
 const SURPLUS_US: u64 = 1_000_000;
-/// Pools with backends for which a backend is looked for at a time, those that wait longest:
-/// for each of them all backends are compared.
+/// Pools with backends for which a backend is sought at a time, the longest wait first: for each of
+/// them all backends are compared.
 const MOST_TRIED: usize = 32;
-/// Backends that a ticket is offered to at a time, most.
+/// The most backends that a ticket is offered to at a time.
 const OFFERED_AT_ONCE: usize = 256;
-/// Who has taken a ticket says so at once. If he does not he cannot go.
+/// A backend that has taken a ticket says so at once. If it does not within this time, it cannot
+/// leave.
 const TAKEN_US: u64 = 1_000_000;
 
-/// Who has the first right to a ticket and does not take it for so long (a tick, or two)
-/// is in a transaction: others may.
+/// If the backend with the first right to a ticket does not take it within this time (a tick, or
+/// two), it is in a transaction: others may take it.
 const UNTAKEN_US: u64 = 15_000;
 
 /// The ticket, and when to look.
@@ -425,17 +426,17 @@ pub struct Room {
     /// It is time to look.
     is_due: bool,
     ticket: u32,
-    /// Backends that may take it; empty: it is not out.
+    /// Backends that may take it; empty: no ticket is out.
     offered: Vec<u32>,
-    /// The pool for which it is; none if there are too many backends.
+    /// The pool that it is for; None if there are too many backends.
     offered_for: Option<u32>,
     /// Since when there are too many backends.
     surplus_since_us: Option<u64>,
-    /// It was seen to be taken.
+    /// When it was first seen to be taken.
     taken_us: Option<u64>,
-    /// Since when it is offered, be it anew, and nobody has taken it.
+    /// Since when tickets have been offered, renewals included, without being taken.
     untaken_since_us: Option<u64>,
-    /// No backend could go.
+    /// No look before this time, as looks are expensive.
     not_before_us: u64,
 }
 
@@ -449,7 +450,7 @@ impl Room {
         &self.meant_for
     }
 
-    /// They are about to get them.
+    /// The same pools, which are about to get the places.
     pub fn take_meant_for(&mut self) -> Vec<u32> {
         std::mem::take(&mut self.meant_for)
     }
@@ -459,14 +460,13 @@ impl Room {
         self.offered_for
     }
 
-    /// A pool wants room: looked for in each tick, and at once for one that
-    /// has no backend.
+    /// A pool wants room. This is checked in each tick, and at once for a pool that has no backend.
     pub fn want(&mut self, at_once: bool) {
         self.is_wanted = true;
         self.is_due |= at_once && !self.is_offered();
     }
 
-    /// In each tick.
+    /// Runs in each tick.
     pub fn look_again(&mut self) {
         self.is_due |= self.is_wanted || self.is_offered();
     }
@@ -490,21 +490,20 @@ impl Room {
 }
 
 impl Core {
-    /// Told in each round, after the pools have been looked at.
+    /// Runs in each round, after the pools have been served.
     pub(super) fn make_room(&mut self, words: &impl Words) {
         if !self.room.is_due || self.now.us < self.room.not_before_us {
             return;
         }
         self.room.is_due = false;
         if self.room.is_offered() {
-            // Goes on when it is back.
+            // Resumes when the ticket is back.
             return self.act(Action::TakeTicketBack(self.room.ticket));
         }
         self.give_ticket(words);
     }
 
-    /// The ticket has been taken back, unless somebody was first and has not
-    /// said so yet.
+    /// The ticket has been taken back, unless a backend has taken it and has not said so yet.
     pub(super) fn ticket_back(&mut self, is_ours: bool, words: &impl Words) {
         let taken_us = *self.room.taken_us.get_or_insert(self.now.us);
         if is_ours || self.now.us >= taken_us + TAKEN_US {
@@ -538,7 +537,8 @@ impl Core {
         let rules = Rules::new(self.now.us, timeout_us, all.len(), waiting, replacing_us)
             .with_any_end(self.room.untaken_since_us.is_some_and(is_untaken));
         rules.sort(&mut claims);
-        // Of places that are left or about to be, a claim gets one its role may take.
+        // A claim gets one of the places that are left or about to be left, if its role may take
+        // it.
         let mut room = places.room();
         claims.retain(|claim| {
             let gets_one = room > 0 && self.places_without(going, claim.pool, words).room() > 0;
@@ -552,10 +552,10 @@ impl Core {
         }
     }
 
-    /// The first for whom somebody may go gets the ticket. Of those in front some get the
-    /// places of those that are about to go, and are not among these.
+    /// The first claim for which a backend may leave gets the ticket. Earlier claims that get the
+    /// places of leaving backends are not in `claims`.
     fn give_to_first(&mut self, rules: &Rules, claims: &[Claim], all: &[Holding]) {
-        // For a pool without a backend that is late, or is not, nobody goes.
+        // No backend leaves for a pool without a backend; by whether the claim is late.
         let mut is_hopeless = [false; 2];
         let mut tried = 0;
         for claim in claims {
@@ -565,7 +565,7 @@ impl Core {
                     return;
                 }
             }
-            // What goes for one without a backend would for another.
+            // What leaves for one pool without a backend would leave for another.
             let kind = usize::from(rules.is_late(claim));
             if claim.backends == 0 && is_hopeless[kind] {
                 continue;
@@ -578,7 +578,7 @@ impl Core {
         }
     }
 
-    /// The order in which pools get what is free.
+    /// The order in which pools get free places.
     pub(super) fn place_key(&self, number: u32, words: &impl Words) -> (usize, bool, bool, u64) {
         let backends = (
             self.least_of_roles(number, words),
@@ -589,7 +589,7 @@ impl Core {
         place_key(&self.room.meant_for, number, backends, since_us)
     }
 
-    /// Those that serve a pool's sessions, or are starting to.
+    /// Backends that serve a pool's sessions, or are starting to.
     fn own_backends(&self, number: u32) -> usize {
         self.backends.lives(number).expected()
     }
@@ -601,8 +601,8 @@ impl Core {
         let claim = |number: u32| {
             let backends = self.own_backends(number);
             let pool = self.pool(number)?;
-            // One that has just lost its last is behind those who wait for that place,
-            // though the process has not ended yet.
+            // A pool that has just lost its last backend comes after the pools that wait for that
+            // place, though the process has not ended yet.
             let is_losing = !pool.shared().is_empty();
             Some(Claim {
                 pool: number,
@@ -624,13 +624,13 @@ impl Core {
         pools.into_iter().filter_map(claim).collect()
     }
 
-    /// Does somebody wait in a pool, and none may be started?
+    /// Does a session wait in the pool, and no backend may be started for it?
     pub(super) fn wants_place(&self, number: u32, words: &impl Words) -> bool {
         self.waiting_in(number, words) > 0
             && (self.growth(number, words)).is_some_and(|growth| growth.wants_room())
     }
 
-    /// Does a pool want another's place?
+    /// Does a pool want another pool's place?
     pub(super) fn look_whether_it_lacks(&mut self, number: u32, words: &impl Words) -> bool {
         let wants = self.wants_place(number, words);
         let now_us = self.now.us;
@@ -651,7 +651,8 @@ impl Core {
         self.backends.leaving().iter().filter(is_going).count()
     }
 
-    /// Gives the ticket to whom is chosen: of very many to some, and to others the next time.
+    /// Offers the ticket to the chosen backends. Of very many it is offered to some, and to others
+    /// the next time.
     fn offer(&mut self, claim: Option<&Claim>, choice: Choice) {
         let mut slots = match choice {
             Choice::Nobody => return,
@@ -688,8 +689,8 @@ impl Core {
         self.room.taken_us = None;
     }
 
-    /// Has this one taken the ticket? Then nobody else has, and none of the others that
-    /// leave meanwhile, for whatever reason, makes room for anybody.
+    /// Has this backend taken the ticket? Then no other has, and none of the others that leave
+    /// meanwhile, for whatever reason, makes room for a pool.
     fn took_ticket(&mut self, slot: u32, words: &impl Words) -> bool {
         let took = words.ticket_taker() == Some(slot) && self.room.offered.contains(&slot);
         if took {
@@ -699,7 +700,7 @@ impl Core {
         took
     }
 
-    /// A backend exits, for whatever reason. Has it taken the ticket, and for whom?
+    /// A backend exits, for whatever reason. Has it taken the ticket, and for which pool?
     pub(super) fn backend_retires(&mut self, slot: u32, words: &impl Words) -> Option<Reason> {
         self.room.is_due = true;
         let pool = self.room.offered_for;
@@ -716,9 +717,9 @@ impl Core {
         self.room.is_due = true;
     }
 
-    /// The server has refused a backend of this pool, for it has too many connections: the one
-    /// of another pool that has been free for longest goes. If nobody can, nor is going, who
-    /// waits there to be greeted is told why not.
+    /// The server has refused a backend of this pool, as it has too many connections. The backend
+    /// of another pool that has been free for longest leaves. If none can leave, and none is
+    /// leaving, the sessions that wait there to be greeted are told why.
     pub(super) fn make_room_within_limit(&mut self, number: u32, words: &impl Words) {
         if self.backends.somebody_goes_for(number) {
             return;
@@ -733,20 +734,20 @@ impl Core {
 }
 
 // ----------------------------------------------------------------------------
-// Which backends may go for another pool: all of them, as they are at one moment.
+// Which backends may leave for another pool: all of them, as they are at one moment.
 //
-// What reclaim.rs weighs is in words that backends write themselves, and in what is known
-// of their pools. A look reads each of them. Of 4,000 backends that takes 0.3 ms, with all
-// that is decided by it (`simulator/costs.rs`): so it is not made in slices.
+// The figures are in words that backends write themselves, and in what is known of their pools. A
+// look reads each of them. Of 4,000 backends that takes 0.3 ms, with all decisions that follow
+// (`simulator/costs.rs`): so it is not cut into slices.
 
 impl Core {
-    /// All backends that serve sessions of pools and may be asked to go.
+    /// All backends that serve sessions of pools and may be asked to leave.
     pub(super) fn holdings(&self, words: &impl Words) -> Vec<Holding> {
         let mut all = Vec::with_capacity(self.backends.total());
-        // As many as may be reserved beyond those of the pools that were seen.
+        // How many may be reserved beyond those of the pools seen so far.
         let mut reserves_left = self.most_reserved();
         for number in self.pools.with_backends().iter() {
-            // Those that its sessions can count on.
+            // Backends that its sessions can count on.
             let backends = self.serving_backends(number);
             if backends == 0 {
                 continue;
@@ -800,21 +801,22 @@ impl Core {
 }
 
 // ----------------------------------------------------------------------------
-// What it has cost of late to replace a backend: a process ends, and another starts.
+// The recent cost of replacing a backend: a process ends, and another starts.
 //
-// A few milliseconds where there are processors for it, and many times as long where all are
-// taken; so it is measured, by the clock that the core is shown. How long a pool keeps what
-// it has got follows (reclaim.rs).
+// It is a few milliseconds while CPUs are idle, and many times as long while all are busy. So it is
+// measured, by the clock that the core is shown. It determines how long a pool keeps what it has
+// got.
 
-/// Of a new figure so much counts: the last ten or so are what counts.
+/// The divisor of a new figure: about the last ten figures count.
 const NEW_PART: u64 = 8;
-/// A machine that slept, or a server that was stopped, says nothing of the next one.
+/// The most that a figure counts. A machine that slept, or a server that was stopped, predicts
+/// nothing.
 const MOST_US: u64 = 2_000_000;
 
-/// A moving average. None before the first.
+/// A moving average. None before the first figure.
 #[derive(Clone, Copy, Debug, Default)]
 struct Average {
-    /// By NEW_PART.
+    /// Multiplied by NEW_PART.
     sum_us: Option<u64>,
 }
 
@@ -832,8 +834,8 @@ impl Average {
     }
 }
 
-/// From the moment at which a backend says that it exits until its process has ended; and from
-/// when one is asked for until it serves.
+/// The time from the moment at which a backend says that it exits until its process has ended; and
+/// from the request for a backend until it serves.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ReplacementCost {
     exit: Average,
@@ -849,7 +851,7 @@ impl ReplacementCost {
         self.start.add(after_us);
     }
 
-    /// Both.
+    /// Both together.
     pub fn us(&self) -> u64 {
         self.exit.us() + self.start.us()
     }
@@ -874,7 +876,7 @@ mod replacement_tests {
             cost.has_ended(20_000);
         }
         assert!((70_000..90_000).contains(&cost.us()), "{}", cost.us());
-        // One that stood still.
+        // A server that was stopped for a while.
         cost.has_started(3_600_000_000);
         assert!(cost.us() < 90_000 + MOST_US / NEW_PART);
         for _ in 0..60 {

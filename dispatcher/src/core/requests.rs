@@ -1,8 +1,8 @@
 //! What becomes of a session that speaks, comes back, or ends.
 //!
-//! Ownership goes one way round: an event on a session's socket means that it
-//! is the dispatcher's; it then waits for its turn, and is handed over
-//! (dispatch.rs). From there it comes back by its next event, by RELEASE, or ends.
+//! Ownership moves in one circle. An event on a session's socket means that the dispatcher owns the
+//! session. The session then waits for its turn, and is handed over (dispatch.rs). It comes back by
+//! its next event or by RELEASE, or it ends.
 
 use super::limits::{group_of, Group};
 use super::sessions::{Location, Need, Of, Whereabouts};
@@ -13,8 +13,8 @@ use super::{
 use crate::protocol::opening::Failure;
 
 impl Core {
-    /// Makes a session of a client of this tenant's that has logged in. Its client is
-    /// silent until `ToGreet` or its first word.
+    /// Creates a session for a client of this tenant that has logged in. The client is silent until
+    /// `ToGreet` or its first message.
     pub fn begin_session(
         &mut self,
         number: u32,
@@ -41,9 +41,9 @@ impl Core {
             Some(Location::Here(Whereabouts::Skipping(_))) => self.act(Action::SkipOn(id)),
             Some(Location::Here(Whereabouts::Idle)) => self.comes_back(id, hup, words),
             Some(Location::GivenBack { announced: false }) => self.comes_back(id, hup, words),
-            // An event of before: of a socket that was armed for its end only,
-            // and has been handed on since, or is not given back yet. Whoever
-            // has it sees its end, and it is armed when it comes back.
+            // An old event: of a socket that was armed for its end only, and has been handed on
+            // since or is not given back yet. The owner of the session sees the end of the socket,
+            // which is armed when the session comes back.
             Some(
                 Location::Here(_)
                 | Location::OnItsWay(_)
@@ -55,8 +55,8 @@ impl Core {
     }
 
     fn comes_back(&mut self, id: SessionId, hup: bool, words: &impl Words) {
-        // Its backend has given it back after its first transaction: it may
-        // well have come for no more (pass_baton, idle.c).
+        // Its backend has given it back after its first transaction: the client may well have come
+        // for this one transaction (pass_baton, idle.c).
         if hup || words.transactions(index_of(id)) == 1 {
             let look = Look::Leaving;
             return self.act(Action::Look { id, look });
@@ -71,7 +71,7 @@ impl Core {
         self.make_wait(id, words);
     }
 
-    /// What a session's socket holds.
+    /// Takes what a session's socket holds.
     pub(super) fn said(&mut self, id: SessionId, look: Look, says: Says, words: &impl Words) {
         if self.sessions.get(id).is_none() {
             return;
@@ -85,11 +85,11 @@ impl Core {
             (Look::Leaving, Says::Broken) => self.end(id, Why::Ended(Ending::Cut)),
             (Look::Cancel, Says::Something) => self.cancel_what_is_asked(id, words),
             (Look::Cancel, _) => {}
-            // Two that died may have had it.
+            // Two backends that died may have had it.
             (Look::Lost, _) if !self.is_away(id) => {}
             (Look::Lost, Says::Something) => self.comes_to_ask(id, words),
             (Look::Lost, Says::Leaves) => self.end(id, Why::Ended(Ending::Left)),
-            // Its request was read, and nobody answers it.
+            // Its request was read, and no process answers it.
             (Look::Lost, Says::Nothing | Says::Broken) => self.end(id, Why::Ended(Ending::Cut)),
         }
     }
@@ -106,7 +106,7 @@ impl Core {
         }
     }
 
-    /// Behind all others of its line.
+    /// Appends the session to its line.
     pub(super) fn make_wait(&mut self, id: SessionId, words: &impl Words) {
         if let Some(number) = self.may_wait(id, words) {
             let line = self.line_of(number, id, words);
@@ -115,8 +115,9 @@ impl Core {
         }
     }
 
-    /// Where it waits: is it new, or was it silent for longer than others wait? All
-    /// are measured by the same wait, so that those that behave alike stand alike.
+    /// The line in which a session waits: quiet if it is new, or was silent for longer than others
+    /// wait. All sessions are measured by the same wait, so that equal behaviour gets the same
+    /// line.
     fn line_of(&self, number: u32, id: SessionId, words: &impl Words) -> Of {
         let index = index_of(id);
         let silent_us = self.now.passed_us(words.session_since_us(index));
@@ -153,8 +154,7 @@ impl Core {
         self.mark_dirty(number);
     }
 
-    /// A session that is still to be greeted waits again: that its client goes
-    /// is seen anew.
+    /// A session that is still to be greeted waits again. Its socket is armed anew, for its end.
     pub(super) fn make_wait_ungreeted(&mut self, id: SessionId, words: &impl Words) {
         self.act(Action::ArmForEnd(id));
         self.make_wait(id, words);
@@ -168,21 +168,21 @@ impl Core {
         if self.stopping || self.is_forced_out(id, words) {
             self.end(id, Why::Administrator);
         } else if ungreeted {
-            // The backend could not take it: another one shall greet it.
+            // The backend could not take it: another backend greets it.
             self.make_wait_ungreeted(id, words);
         } else {
             self.arm(id);
         }
     }
 
-    /// All that it has said was passed over, and nothing of that is left to be
-    /// answered: what it says next is a request that begins to wait.
+    /// All messages of the session were skipped, and none of them is left to be answered. Its next
+    /// message is a request that begins to wait.
     pub(super) fn skipped(&mut self, id: SessionId) {
         self.act(Action::ClearCancel(id));
         self.arm(id);
     }
 
-    /// Its socket into the epoll, to wait for the client.
+    /// Puts the session's socket into the epoll, to wait for the client.
     pub(super) fn arm(&mut self, id: SessionId) {
         if self.sessions.get(id).is_some() {
             self.sessions.put(id, Whereabouts::Idle);
@@ -191,7 +191,7 @@ impl Core {
         }
     }
 
-    /// Forgets a session; how its connection ends is said by `why`.
+    /// Forgets a session; `why` says how its connection ends.
     pub(super) fn end(&mut self, id: SessionId, why: Why) {
         self.nothing_is_stored(id);
         let Some((tenant, _)) = self.sessions.remove(id) else {
@@ -207,10 +207,9 @@ impl Core {
         self.look_at_threshold();
     }
 
-    /// A client has gone that was still to be greeted: it counts for no limit
-    /// any more, and nobody greets it before those who wait behind it. One that
-    /// had been greeted is served all the same, as in stock: what it has asked
-    /// for is to be done.
+    /// The client of an ungreeted session has gone: the session counts for no limit any more, and
+    /// is not greeted before sessions behind it. A greeted session is served all the same, as in
+    /// stock PostgreSQL: what its client has asked for is to be done.
     fn has_left_ungreeted(&mut self, id: SessionId) {
         let Some(session) = self.sessions.get(id) else {
             return;
@@ -221,7 +220,7 @@ impl Core {
         self.then(Then::LeaveUngreeted(id));
     }
 
-    /// Unless a backend has taken it meanwhile, which sees it then.
+    /// Ends the session, unless a backend has taken it meanwhile: that backend sees the end itself.
     pub(super) fn leave_ungreeted(&mut self, id: SessionId) {
         let whereabouts = self.sessions.get(id).map(|session| session.whereabouts());
         if let Some(Whereabouts::Waiting(Need::Greeting)) = whereabouts {
@@ -229,9 +228,9 @@ impl Core {
         }
     }
 
-    /// idle_session_timeout: backends leave it to us, as they do not keep a
-    /// session that has it set. It counts for one whose request is passed over and
-    /// does not come to its end, too.
+    /// Applies idle_session_timeout. Backends leave it to the dispatcher, as they do not keep a
+    /// session that has it set. It also applies to a session whose request is skipped and does not
+    /// come to its end.
     pub(super) fn sweep_session(&mut self, index: u32, words: &impl Words) {
         let Some(id) = self.sessions.in_slot(index) else {
             return;
@@ -254,16 +253,15 @@ impl Core {
 // ----------------------------------------------------------------------------
 // Sessions that have waited too long for a backend.
 //
-// One that was greeted keeps its connection: its request is read and passed
-// over, an error stands in for the answer, and it is ready for the next. One
-// that was not greeted yet ends with the error.
+// A greeted session keeps its connection: its request is read and skipped, an error stands in for
+// the answer, and the session is ready for the next request. An ungreeted session ends with the
+// error.
 
-/// Ended, or passed over, in one round: a word to each client.
+/// Sessions ended or skipped in one round: each costs a message to its client.
 const EXPIRED_AT_ONCE: usize = 64;
 
 impl Core {
-    /// Ends a pool's waits that have reached their limit, longest first. True if the
-    /// longest has.
+    /// Ends a pool's waits that have reached their limit, longest first. True if the longest has.
     pub(super) fn expire_waits(&mut self, number: u32, longest_us: Option<u64>) -> bool {
         let limit_us = self.limits.session_wait_timeout_us;
         let is_over = limit_us > 0 && longest_us >= Some(limit_us);
@@ -275,7 +273,7 @@ impl Core {
         is_over
     }
 
-    /// In each round: some of those, of whichever pool.
+    /// Ends the next of these waits in each round, of any pool.
     pub(super) fn expire_on(&mut self) {
         let mut left = EXPIRED_AT_ONCE;
         while let Some(number) = self.expiring.first_from(0) {
@@ -303,15 +301,15 @@ impl Core {
         (waited_us >= self.limits.session_wait_timeout_us).then_some(id)
     }
 
-    /// Out of the FIFO, its request to be passed over.
+    /// Takes a session out of the FIFO; its request is to be skipped.
     pub(super) fn skip(&mut self, id: SessionId, why: Skipped, later: bool) {
         self.sessions.put(id, Whereabouts::Skipping(why));
         self.is_back(id);
         self.act(Action::Skip { id, why, later });
     }
 
-    /// What those who wait in vain are told: has the pool a backend, and why
-    /// could none be started?
+    /// What sessions that wait in vain are told: whether the pool has a backend, and why none could
+    /// be started.
     pub fn why_it_waits(&self, number: u32) -> (bool, Option<&Failure>) {
         let Some(pool) = self.pool(number) else {
             return (false, None);
@@ -322,13 +320,13 @@ impl Core {
 }
 
 // ----------------------------------------------------------------------------
-// Clients' cancel requests: whom each hits, and who answers it.
+// Clients' cancel requests: which session each hits, and which process answers it.
 //
-// Only who has a session may answer it. On a backend: that backend, which is
-// named the session and signalled. In the FIFO: we, at once, as stock would
-// answer; the request is never executed. In the ready queue: we, if it can be
-// taken back. In between, a flag in the session's slot tells whoever has it
-// next: the backend that takes it, or us when it comes back and asks to wait.
+// Only the owner of a session may answer it. On a backend: that backend, which is told the session
+// and signalled. In the FIFO: the dispatcher, at once, as stock PostgreSQL would answer; the
+// request is never executed. In the ready queue: the dispatcher, if the session can be taken back.
+// In between, a flag in the session's slot tells the next owner: the backend that takes the
+// session, or the dispatcher when the session comes back and asks to wait.
 
 impl Core {
     /// Cancels what this session runs, and nothing else.
@@ -351,8 +349,9 @@ impl Core {
             // It is answered with an error already.
             Some(Location::Here(Whereabouts::Skipping(_))) | None => {}
             Some(Location::OnItsWay(_)) => self.act(Action::MarkCancel(id)),
-            // What it has asked is in its socket. We may not have come to that yet, or
-            // it is part of a message, which nobody has looked at: that is not hit.
+            // Its request is in its socket. Either the dispatcher has not read its event yet, or
+            // the request is part of a message that no process has read: a partial message is not
+            // hit.
             Some(Location::Here(_) | Location::GivenBack { .. }) => {
                 let look = Look::Cancel;
                 self.act(Action::Look { id, look });
@@ -360,7 +359,7 @@ impl Core {
         }
     }
 
-    /// A whole request of it is there.
+    /// The socket holds a whole request of the session.
     pub(super) fn cancel_what_is_asked(&mut self, id: SessionId, words: &impl Words) {
         match self.locate(id, words) {
             Some(Location::Here(Whereabouts::Waiting(Need::Answer))) => self.cancel_waiting(id),
@@ -368,8 +367,8 @@ impl Core {
         }
     }
 
-    /// Ends this session as pg_terminate_backend() does. A backend that comes to
-    /// have it sees to it by itself.
+    /// Ends this session as pg_terminate_backend() does. A backend that takes the session later
+    /// sees that by itself.
     pub(super) fn terminate(&mut self, id: SessionId, words: &impl Words) {
         let pool = self.sessions.get(id).map(|session| session.pool());
         match (self.locate(id, words), pool) {
@@ -391,11 +390,11 @@ impl Core {
         }
     }
 
-    /// Its request is to be passed over. That begins with the next event on its
+    /// Marks the session's request to be skipped. Skipping begins with the next event on its
     /// socket.
     pub(super) fn cancel_waiting(&mut self, id: SessionId) {
         self.act(Action::ClearCancel(id));
-        // One that comes to ask has not begun to wait.
+        // A session that has just asked has not begun to wait.
         if !matches!(
             self.sessions.get(id).map(|session| session.whereabouts()),
             Some(Whereabouts::Waiting(_))
@@ -407,38 +406,36 @@ impl Core {
 }
 
 // ----------------------------------------------------------------------------
-// Whose is the session that a backend speaks of?
+// Which backend may speak of a session.
 //
-// A backend's message is believed as far as it can be true. What the scheduler
-// has done with a session comes first: it went to this backend, or into the
-// ready queue of this backend's pool. Who of a pool took it from the queue only
-// backends know, so there, and only there, the words of its slot decide. They
-// are no proof, as each process of the server could write them; who lies by
-// them can harm sessions of its own database.
+// A backend's message is believed as far as it can be true. What the scheduler has done with a
+// session comes first: the session went to this backend, or into the ready queue of this backend's
+// pool. Only backends know which of them took it from the queue, so there, and only there, the
+// words of the session's slot decide. They are no proof, as each process of the server could write
+// them. A process that lies by them can harm only sessions of its own database.
 
 /// What a message says of a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Tells {
-    /// What happens to a session in place: it changes, is greeted, ends.
+    /// The session is in place: it changes, is greeted, or ends.
     InPlace,
-    /// It comes back. It may never have been in place: the backend could not
-    /// take it.
+    /// The session comes back. It may never have been in place: the backend could not take it.
     Back,
 }
 
-/// Can it be so?
+/// Can the message be true?
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Whose {
-    /// The backend's.
+    /// The session is the backend's.
     Theirs,
-    /// Nobody's any more: it has ended while the message was under way.
+    /// The session has ended while the message was under way.
     Past,
-    /// Somebody else's, or there never was one.
+    /// The session has another owner, or never existed.
     NotTheirs,
 }
 
 impl Core {
-    /// Whose is the session of which the backend in this slot says that?
+    /// Does the session belong to the backend in this slot, which sends this message?
     pub fn whose(&self, slot: u32, id: SessionId, tells: Tells, words: &impl Words) -> Whose {
         if self.sessions.get(id).is_none() {
             return match self.sessions.was_there(id) {
@@ -453,9 +450,9 @@ impl Core {
         }
     }
 
-    /// It waits already, and this backend of its pool had it last: an event of its
-    /// socket too many (one that was armed twice, reap.rs) may be heard before the
-    /// message by which it was given back.
+    /// The session waits already, and this backend of its pool had it last. A surplus event of its
+    /// socket (armed twice, reap.rs) may arrive before the message by which the session was given
+    /// back.
     fn comes_from(&self, slot: u32, id: SessionId, words: &impl Words) -> bool {
         let (Some(session), Some(backend)) = (self.sessions.get(id), self.backends.get(slot))
         else {
@@ -468,8 +465,8 @@ impl Core {
             && words.last_backend(index) == Some(slot)
     }
 
-    /// Did this session go where this backend could get it, and has it not come
-    /// back since, as far as we know?
+    /// Did this session go where this backend could get it, without having come back since, as far
+    /// as the dispatcher knows?
     pub(super) fn may_have(&self, slot: u32, id: SessionId) -> bool {
         let (Some(session), Some(backend)) = (self.sessions.get(id), self.backends.get(slot))
         else {
@@ -482,13 +479,13 @@ impl Core {
         }
     }
 
-    /// Where a session is. A holder who cannot have it is none.
+    /// Where a session is. A holder that cannot have it does not count.
     pub(super) fn locate(&self, id: SessionId, words: &impl Words) -> Option<Location> {
         let is_possible = |slot: u32| self.may_have(slot, id);
         self.sessions.locate(id, words, is_possible)
     }
 
-    /// It went into the pool's queue: has another backend of the pool got it?
+    /// The session went into the pool's queue: has another backend of the pool got it?
     fn pool_mate_has(&self, slot: u32, id: SessionId, tells: Tells, words: &impl Words) -> bool {
         let index = index_of(id);
         let whereabouts = self.sessions.get(id).map(|session| session.whereabouts());
@@ -497,7 +494,7 @@ impl Core {
         }
         match words.holder(index) {
             Some(holder) => holder != slot && self.may_have(holder, id),
-            // Given back by whoever had it last; or never in place.
+            // Given back by the backend that had it last; or never in place.
             None => {
                 let was_last = words.last_backend(index) == Some(slot);
                 !was_last && (tells == Tells::InPlace || words.shown(index) != Shown::Waiting)
@@ -507,32 +504,32 @@ impl Core {
 }
 
 // ----------------------------------------------------------------------------
-// Who comes in: how many sessions a role may have in a database
-// (pg_baton.pool_max_sessions), and from when on new ones are native because too many
-// wait (pg_baton.native_when_waiting).
+// Which clients become sessions: how many sessions a role may have in a database
+// (pg_baton.pool_max_sessions), and from when on new sessions are native because too many wait
+// (pg_baton.native_when_waiting).
 //
-// What the launcher says of a client (CONNECTION LIMIT, a refusal) and the limits at
-// the door, for which native sessions count, are the shell's: login/answers.rs.
+// What the launcher says of a client (CONNECTION LIMIT, a refusal) and the limits at the door,
+// which count native sessions too, belong to the shell: login/answers.rs.
 
-/// Why a client becomes no session.
+/// Why a client gets no session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NoSession {
-    /// Its role has so many in its database, and may have no more.
+    /// Its role has this number of sessions in its database, and may have no more.
     PoolLimit(usize),
     /// There is no slot for it.
     Full,
 }
 
-/// Do so many sessions wait that new ones become native? From the threshold on, and
-/// until only half as many wait.
+/// Do so many sessions wait that new ones become native? True from the threshold on, until only
+/// half as many wait.
 #[derive(Debug, Default)]
 pub struct Crowd {
     is_there: bool,
-    /// Who logs in before is taken for the same moment's.
+    /// Logins before this time use the last result.
     look_at_us: u64,
 }
 
-/// To count takes a look at up to some hundred ready queues.
+/// Counting looks at up to some hundred ready queues.
 const LOOK_AGAIN_US: u64 = 10_000;
 
 impl Crowd {
@@ -546,9 +543,9 @@ impl Crowd {
 }
 
 impl Core {
-    /// May one more of this key come in? A superuser may in any case, as with CONNECTION
-    /// LIMIT (InitializeSessionUserId in miscinit.c). As long as the launcher has not said
-    /// what is set for the role in the database, what it said of this client counts.
+    /// May one more session of this key come in? A superuser may in any case, as with CONNECTION
+    /// LIMIT (InitializeSessionUserId in miscinit.c). Until the launcher has reported the settings
+    /// of the role in the database, its answer about this client counts.
     pub fn may_come_in(&self, key: &TenantKey, at_login: Option<usize>) -> Result<(), NoSession> {
         let group = group_of(key);
         let limits = self.groups.get(group).and_then(Group::limits);
@@ -561,7 +558,7 @@ impl Core {
         }
     }
 
-    /// A client says who it is: shall it be native, as too many wait for the pool's
+    /// A client has identified itself: is it to be native, as too many sessions wait for the pool's
     /// backends?
     pub fn too_many_wait(&mut self, words: &impl Words) -> bool {
         let threshold = self.limits.native_when_waiting;

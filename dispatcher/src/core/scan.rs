@@ -1,16 +1,16 @@
-//! What is too much for one round of the event loop is taken in slices.
+//! Scans that are too long for one round of the event loop are cut into slices.
 //!
-//! A round lasts about a millisecond at most. Backends (a few thousand, 2 to 130 ns each) fit
-//! into a round and are passed by plain loops. Sessions (100,000), pools that wait for a backend
-//! (2.5 us each) and what costs an action for each item (waking a backend, ending a session,
-//! asking the launcher, telling backends of a tenant) do not: docs/design/scheduler.md has the
-//! figures. Such a scan keeps a [`Cursor`] and is one of the [`JOBS`].
+//! A round lasts about a millisecond at most. Backends (a few thousand, 2 to 130 ns each) fit into
+//! a round and are passed by plain loops. Sessions (100,000), pools that wait for a backend (2.5 us
+//! each) and scans that cost an action for each item (waking a backend, ending a session, asking
+//! the launcher, telling backends of a tenant) do not: docs/design/scheduler.md has the figures.
+//! Such a scan keeps a [`Cursor`] and is one of the [`JOBS`].
 
 use super::{Core, Words};
 
-/// Where a scan stands: it passes each item once, from where the last one ended, by number and
-/// round the end. Items that come or go meanwhile need no care: one that comes behind the cursor
-/// is passed, and one that comes before it has been seen as it came.
+/// The position of a scan. It passes each item once, by number, from where the last scan ended and
+/// around the end. Items that come or go meanwhile need no care: a new item behind the cursor is
+/// still passed, and a new item before it has been seen as it came.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Cursor {
     next: u32,
@@ -28,7 +28,7 @@ enum Stage {
 }
 
 impl Cursor {
-    /// Each item is to be passed once from now on.
+    /// From now on, each item is to be passed once.
     pub fn begin(&mut self) {
         self.stage = Stage::ToEnd(self.next);
     }
@@ -63,7 +63,7 @@ impl Cursor {
         self.next(|from| (from < end).then_some(from))
     }
 
-    /// So many at most.
+    /// The next items, at most this number.
     pub fn take(&mut self, most: usize, first_from: impl Fn(u32) -> Option<u32>) -> Vec<u32> {
         let next = || self.next(&first_from);
         std::iter::from_fn(next).take(most).collect()
@@ -75,7 +75,7 @@ impl Cursor {
     }
 }
 
-/// What goes on from round to round.
+/// Work that continues from round to round.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Job {
     /// Ends waits that have reached their limit.
@@ -88,7 +88,7 @@ pub enum Job {
     EndSessions,
     /// Looks at sessions once a second.
     Sweep,
-    /// Wakes backends that keep their sessions no longer.
+    /// Wakes backends that no longer keep their sessions.
     Wake,
     /// Asks the launcher about limits that have changed.
     AskLimits,
@@ -98,10 +98,10 @@ pub enum Job {
     Serve,
 }
 
-/// The jobs of a round's end in their order. Sessions that end come first: what they leave is
-/// handed out in the same round. Backends are told of new limits next, and those that sleep are
-/// woken after that. Serving is last: it goes by the newest limits, and every job before it may
-/// have freed a backend or a place.
+/// The jobs of a round's end in their order. Jobs that end sessions come first: what the sessions
+/// leave is handed out in the same round. Backends are told of new limits next, and sleeping
+/// backends are woken after that. Serving is last: it uses the newest limits, and every job before
+/// it may have freed a backend or a place.
 pub const JOBS: [Job; 9] = [
     Job::ExpireWaits,
     Job::EndUngreeted,
@@ -115,7 +115,7 @@ pub const JOBS: [Job; 9] = [
 ];
 
 impl Core {
-    /// The next slice of each job.
+    /// Runs the next slice of each job.
     pub(super) fn round_ends(&mut self, words: &impl Words) {
         for job in JOBS {
             match job {

@@ -1,15 +1,15 @@
 //! How many of a tenant's sessions are being served, for limits that count them.
 //!
-//! pg_baton.pool_max_backends says on how many backends a role's sessions in a database may
-//! be served at a time, those of dedicated sessions left out, and pool_reserve for how many
-//! there is always a backend of the database's. No process starts or ends because of the
-//! first: sessions beyond that wait. Those for which others' reserves leave no backend wait,
-//! too, but for them more backends start, or are passed on to their pool.
+//! pg_baton.pool_max_backends limits how many backends serve a role's sessions in a database at a
+//! time, without those of dedicated sessions. pool_reserve is the number of sessions for which the
+//! database always has a backend. The first starts and ends no process: sessions beyond it wait.
+//! Sessions for which others' reserves leave no backend wait too, but for them more backends start,
+//! or are passed on to their pool.
 //!
-//! As a rule nobody tells the dispatcher that a session has been given back, as nothing
-//! depends on it. Where something does, the tenant is *counted*: backends are told so, keep
-//! no session of it between two transactions, and say when they give one back. One that has
-//! come back without a word, as its backend has ended, is found in a tick.
+//! Usually the dispatcher gets no message when a session is given back, as nothing depends on it.
+//! If something does, the tenant is *counted*: backends are told so, keep no session of it between
+//! two transactions, and report when they give one back. A session that has come back without a
+//! report, as its backend has ended, is found in a tick.
 
 use super::dedicated::TENANTS_LOOKED_AT;
 use super::dispatch::count_free;
@@ -17,12 +17,12 @@ use super::sessions::Location;
 use super::sizing::{Places, Role};
 use super::{Action, Core, SessionId, Words};
 
-/// Tenants without room that are looked at again in a round in which a session of their pool
-/// has come back, and in a tick; and tenants with reserves.
+/// The most tenants without room that are checked again in a tick, or in a round in which a session
+/// of their pool has come back; and the most tenants with reserves.
 const LOOKED_AT_ONCE: usize = 64;
 
 impl Core {
-    /// Its group's limits, or what is reserved in its pool, may have changed.
+    /// The group's limits, or the reserves in the pool, may have changed.
     pub(super) fn count_if_limited(&mut self, number: u32) {
         let Some(tenant) = self.tenant(number) else {
             return;
@@ -46,12 +46,12 @@ impl Core {
             is_counted,
         });
         if is_counted && self.sessions.members_of_tenant(number) > 0 {
-            // Those that linger with a session of it.
+            // Wakes backends that linger with a session of the tenant.
             self.wake_pool_of(number);
         }
     }
 
-    /// One of its sessions has been handed out, to a backend or to the ready queue.
+    /// A session has been handed out, to a backend or to the ready queue.
     pub(super) fn is_handed_out(&mut self, id: SessionId, to_backend: bool) {
         let now_us = self.now.us;
         let Some(number) = self.sessions.get(id).map(|session| session.tenant()) else {
@@ -63,7 +63,7 @@ impl Core {
         if to_backend {
             tenant.handed_out_us = now_us;
         }
-        // It may have come back without a word.
+        // It may have come back without a report.
         if tenant.is_counted && !tenant.served.contains(&id) {
             tenant.served.push(id);
             self.count_served(number);
@@ -71,7 +71,7 @@ impl Core {
         }
     }
 
-    /// It has come back, or ended.
+    /// The session has come back, or ended.
     pub(super) fn is_served_no_more(&mut self, number: u32, id: SessionId) {
         let Some(tenant) = self.tenants.get_mut(number).filter(|it| it.is_counted) else {
             return;
@@ -80,7 +80,7 @@ impl Core {
         tenant.served.retain(|other| *other != id);
         self.count_served(number);
         self.has_room(number);
-        // Others may have waited for that.
+        // Other sessions may have waited for that.
         self.mark_dirty(pool);
     }
 
@@ -97,7 +97,7 @@ impl Core {
         }
     }
 
-    /// In a tick: and some of their sessions may have come back without a word.
+    /// Runs in a tick. Some sessions of these tenants may also have come back without a report.
     pub(super) fn look_who_is_served(&mut self, number: u32, words: &impl Words) {
         for tenant in self.next_without_room(number) {
             self.count_again(tenant, words);
@@ -125,10 +125,11 @@ impl Core {
         self.count_served(number);
     }
 
-    /// On a backend that serves others, too, or on its way there.
+    /// Is the session on a backend that serves others too, or on its way there?
     fn is_served(&self, id: SessionId, words: &impl Words) -> bool {
         match self.locate(id, words) {
-            // One that was dedicated to another session may not be heard yet to be so no more.
+            // The report that a backend is no longer dedicated to another session may not have
+            // arrived yet.
             Some(Location::Held(slot)) => {
                 let is_shared = self.backends.is_shared(slot) || self.is_leaving(slot);
                 is_shared || !words.backend_keeps(slot)
@@ -143,8 +144,8 @@ impl Core {
         life.is_some_and(|life| life.is_leaving() && !life.is_dedicated())
     }
 
-    /// May one more of its sessions be served, by its group's limit? What is known of that
-    /// is brought up to date.
+    /// May one more session of the tenant be served, by its group's limit? Updates what is known of
+    /// that.
     pub(super) fn has_room(&mut self, number: u32) -> bool {
         self.count_if_limited(number);
         let room = self.room_within_limit(number);
@@ -159,11 +160,11 @@ impl Core {
         room != Some(0)
     }
 
-    /// None: there is no limit.
+    /// None: no limit.
     fn room_within_limit(&self, number: u32) -> Option<usize> {
         let most = match self.limits_of(number) {
             Some(limits) => limits.max_backends?,
-            // Not known yet.
+            // The limits are not known yet.
             None => 1,
         };
         let group = self.tenant(number).and_then(|tenant| tenant.group());
@@ -173,7 +174,7 @@ impl Core {
 
     // ---- reserves ----------------------------------------------------------
 
-    /// Which tenant of a pool is served next, if that may be one now.
+    /// The tenant of a pool whose session is served next, if one may be served now.
     pub(super) fn next_tenant(&self, number: u32, words: &impl Words) -> Option<u32> {
         match self.is_kept(number) {
             false => {
@@ -196,8 +197,8 @@ impl Core {
         }
     }
 
-    /// Of the last backends that there can be a role takes none that has its share; and of
-    /// those that are there for superusers, beyond what the pool may have, nobody else.
+    /// Of the last backends that can exist, a role that has its share takes none. Of the backends
+    /// beyond what the pool may have, which are there for superusers, other roles take none.
     pub(super) fn leaves_it_to_others(&self, number: u32) -> bool {
         let Some(tenant) = self.tenant(number) else {
             return false;
@@ -214,8 +215,8 @@ impl Core {
         Places { role, ..places }.has_its_share(self.backends.of_no_role())
     }
 
-    /// Are backends so few that each is handed to whose turn it is, and nobody waits in the
-    /// ready queue, where who came first would get it?
+    /// Are backends so few that each is handed to the tenant that is next in turn? Then no session
+    /// waits in the ready queue, where the first to come would get the backend.
     pub(super) fn are_few(&self, number: u32) -> bool {
         let has_some = self.backends.lives(number).shared() > 0;
         self.takes_turns(number)
@@ -239,8 +240,9 @@ impl Core {
         lives.shared_and_not_held() <= lives.shared() / 2
     }
 
-    /// Where most are held the last one that is free is for tenants that have not [many]: a
-    /// backend that starts in a stall helps these, and those that hold so many get the next.
+    /// If most backends are held, the last free one is kept for tenants that do not have [many]. A
+    /// backend that starts in a stall helps these tenants, and the next one goes to those that hold
+    /// so many.
     ///
     /// [many]: Core::has_many
     pub(super) fn keeps_one_free(&self, number: u32) -> bool {
@@ -273,9 +275,9 @@ impl Core {
         kept > 0 && self.serving_backends(number) <= served + kept
     }
 
-    /// So many of a pool's backends are kept for tenants with reserves. As of those of all
-    /// pools a quarter, at least one, is for whoever waits, and one that a transaction holds
-    /// is for nobody (`most_reserved`).
+    /// How many of a pool's backends are kept for tenants with reserves. As with the backends of
+    /// all pools (`most_reserved`), a quarter, at least one, stays open to every waiting session,
+    /// and a held backend is never kept.
     pub(super) fn kept(&self, number: u32) -> usize {
         let owed = self.pool(number).map_or(0, |pool| pool.together.owed());
         if owed == 0 {

@@ -1,16 +1,14 @@
-//! The table of sessions: who exists, and where each is.
+//! The table of sessions: which sessions exist, and where each is.
 //!
-//! A session is named by generation and index; a name whose generation is past
-//! finds nothing, so that a late event or message cannot hit the session that
-//! has the slot now. The low half of the name is the index of the session's
-//! slot in CONTROL and of its record in the ARENA.
+//! A session is named by generation and index. A name with an old generation finds nothing, so that
+//! a late event or message cannot hit the session that has the slot now. The low half of the name
+//! is the index of the session's slot in CONTROL and of its record in the ARENA.
 //!
-//! A session is at exactly one place, [`Whereabouts`], and only
-//! [`Sessions::put`] moves it. It is linked into the lists of those that wait if and only
-//! if it is `Waiting`, so that to leave them from the middle costs nothing
-//! and their lengths are exact. Backends re-arm the sockets of sessions by
-//! themselves, so `Queue` and `Sent` mean "went there"; `Core::locate`
-//! says, with its slot's words, where it is now.
+//! A session is at exactly one place, [`Whereabouts`], and only [`Sessions::put`] moves it. It is
+//! linked into the lists of waiting sessions if and only if it is `Waiting`. So a session leaves a
+//! list from the middle at constant cost, and the lengths are exact. Backends re-arm the sockets of
+//! sessions by themselves, so `Queue` and `Sent` mean "went there". `Core::locate` says, with the
+//! words of the session's slot, where the session is now.
 
 mod lists;
 mod turns;
@@ -24,11 +22,10 @@ pub use turns::DEFAULT_WEIGHT;
 /// What a session needs a backend for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Need {
-    /// Nothing has been sent to it since AuthenticationOk. Its socket is armed
-    /// for its end only.
+    /// Nothing has been sent to it since AuthenticationOk. Its socket is armed for its end only.
     Greeting,
-    /// It was greeted by the backend that has it, which says so when it gives
-    /// it back; until then an event of its socket is one of before.
+    /// The backend that has the session has greeted it, and reports when it gives the session back.
+    /// Until then an event of its socket dates from before.
     Return,
     Answer,
 }
@@ -38,13 +35,13 @@ pub enum Need {
 pub enum Whereabouts {
     /// In the epoll: the client is silent.
     Idle,
-    /// In its pool's and its tenant's lists of those that wait.
+    /// In the lists of waiting sessions of its pool and its tenant.
     Waiting(Need),
     /// It went into the pool's ready queue.
     Queue(Need),
     /// It went to this backend slot.
     Sent(u32, Need),
-    /// Its request is being passed over.
+    /// Its request is being skipped.
     Skipping(Skipped),
 }
 
@@ -76,37 +73,37 @@ impl Whereabouts {
 /// Where a session is now, as its slot's words show it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Location {
-    /// Here; nobody else touches it.
+    /// Here: no other process touches it.
     Here(Whereabouts),
     /// In the ready queue, or on its way to a backend.
     OnItsWay(Whereabouts),
-    /// Its backend has given it back: that event is still to come, or, if it is
-    /// `announced`, that message.
+    /// Its backend has given it back. The event for that, or the message if `announced`, is still
+    /// to come.
     GivenBack { announced: bool },
     /// This backend slot holds it.
     Held(u32),
 }
 
-/// What the dispatcher alone knows of a session; the rest is in shared memory.
+/// What only the dispatcher knows of a session; the rest is in shared memory.
 pub struct Session {
     generation: u32,
     is_live: bool,
     tenant: u32,
     pool: u32,
     whereabouts: Whereabouts,
-    /// Whose queue it went into last; it may have moved since.
+    /// The pool whose queue it went into last; the session may have moved since.
     queue: u32,
-    /// Which backend it was sent to last, by its serial.
+    /// The serial of the backend that it was sent to last.
     sent_to: u64,
-    /// When it went into a queue last: who did so before has a lower one.
+    /// Its number in the order in which sessions went into queues; lower is earlier.
     queued: u64,
     /// When it began to wait, microseconds of the monotonic clock.
     waits_since_us: u64,
-    /// Who began to wait before has a lower one.
+    /// Its number in the order in which sessions began to wait; lower is earlier.
     turn: u64,
-    /// In which it waits, or did last.
+    /// The line in which it waits, or waited last.
     line: Of,
-    /// Of its context, as far as it is stored.
+    /// The stored bytes of its context.
     context_bytes: i64,
     links: [Link; LINKS],
 }
@@ -144,7 +141,6 @@ impl Session {
         self.waits_since_us
     }
 
-    /// Who began to wait before has a lower one.
     #[cfg(test)]
     pub fn turn(&self) -> u64 {
         self.turn
@@ -172,7 +168,7 @@ pub struct Sessions {
     waiting: usize,
     next_turn: u64,
     next_queued: u64,
-    /// From which generations of slots are counted.
+    /// The generation at which the slots begin to count.
     first_generation: u32,
 }
 
@@ -206,13 +202,12 @@ impl Sessions {
         self.waiting
     }
 
-    /// Who has gone into a queue so far has a lower one.
+    /// Every session that has gone into a queue so far has a lower number.
     pub fn next_queued(&self) -> u64 {
         self.next_queued
     }
 
-    /// Makes a session; None if there is no slot that may be used (an orphaned
-    /// backend may still hold one).
+    /// Creates a session. None if no slot is usable: an orphaned backend may still hold one.
     pub fn create(
         &mut self,
         (tenant, pool): (u32, u32),
@@ -252,7 +247,8 @@ impl Sessions {
         }
         let index = self.table.len() as u32;
         self.table.push(Session {
-            // Starts anywhere, so that names of an earlier dispatcher are not met.
+            // The first generation is arbitrary, so that names of an earlier dispatcher do not
+            // match.
             generation: self
                 .first_generation
                 .wrapping_add(index.wrapping_mul(0x9E37_79B1)),
@@ -278,8 +274,8 @@ impl Sessions {
             .filter(|found| found.is_live && u64::from(found.generation) == session >> 32)
     }
 
-    /// Has there been a session of that name? Generations go round after 2^31
-    /// sessions of a slot: what is more than half of that ahead is behind.
+    /// Has there been a session of that name? Generations wrap after 2^31 sessions of a slot: a
+    /// generation more than half of that ahead counts as past.
     pub fn was_there(&self, session: SessionId) -> bool {
         let Ok(generation @ 1..=0x7fff_ffff) = u32::try_from(session >> 32) else {
             return false;
@@ -296,7 +292,7 @@ impl Sessions {
         found.is_live.then(|| name(found.generation, index))
     }
 
-    /// Takes a session out; its tenant and its pool.
+    /// Removes a session and returns its tenant and its pool.
     pub fn remove(&mut self, session: SessionId) -> Option<(u32, u32)> {
         let found = self.get(session)?;
         let (tenant, pool) = (found.tenant, found.pool);
@@ -310,7 +306,7 @@ impl Sessions {
         Some((tenant, pool))
     }
 
-    /// Of its context so much more, or less, is stored; its tenant.
+    /// Adds `grown` bytes, which may be negative, to the stored context; returns the tenant.
     pub fn context_grows(&mut self, session: SessionId, grown: i64) -> Option<u32> {
         self.get(session)?;
         let found = &mut self.table[index_of(session) as usize];
@@ -330,7 +326,7 @@ impl Sessions {
 
     // ---- where each is ---------------------------------------------------
 
-    /// Moves a session. Nothing else does.
+    /// Moves a session. No other function does.
     pub fn put(&mut self, session: SessionId, to: Whereabouts) {
         let index = index_of(session);
         let Some(found) = self.get(session) else {
@@ -351,7 +347,7 @@ impl Sessions {
         }
     }
 
-    /// It begins to wait, behind all others of its line.
+    /// The session begins to wait, behind all others of its line.
     pub fn wait(&mut self, session: SessionId, line: Of, now_us: u64) {
         let Some(need) = self.get(session).map(|found| found.whereabouts.need()) else {
             return;
@@ -359,7 +355,7 @@ impl Sessions {
         self.begin_wait(session, need, line, now_us);
     }
 
-    /// It waits for its greeting, from now on.
+    /// The session begins to wait for its greeting.
     pub fn wait_for_greeting(&mut self, session: SessionId, now_us: u64) {
         self.begin_wait(session, Need::Greeting, Of::Quiet, now_us);
     }
@@ -378,7 +374,7 @@ impl Sessions {
         self.put(session, Whereabouts::Waiting(need));
     }
 
-    /// Back into its line, where it was: it did not get away.
+    /// Puts the session back at its old place in its line: its hand-over failed.
     pub fn wait_on(&mut self, session: SessionId) {
         if let Some(found) = self.get(session) {
             let (need, tenant, line) = (found.whereabouts.need(), found.tenant, found.line);
@@ -417,8 +413,8 @@ impl Sessions {
         self.put(session, to);
     }
 
-    /// Where it is, as its slot shows it. The one place where our own word and
-    /// those that backends write are put together.
+    /// Where the session is, as its slot shows it. Only this function combines the dispatcher's own
+    /// state with the words that backends write.
     pub fn locate(
         &self,
         session: SessionId,
@@ -429,7 +425,7 @@ impl Sessions {
         let index = index_of(session);
         let sent = match found.whereabouts {
             here @ (Whereabouts::Idle | Whereabouts::Waiting(_) | Whereabouts::Skipping(_)) => {
-                // Whatever its words say: it went to nobody.
+                // Whatever its words say: it went to no backend.
                 return Some(Location::Here(here));
             }
             sent @ (Whereabouts::Queue(_) | Whereabouts::Sent(..)) => sent,
@@ -437,7 +433,7 @@ impl Sessions {
         let holder = words.holder(index).filter(|slot| is_possible(*slot));
         Some(match (holder, words.shown(index)) {
             (Some(slot), _) => Location::Held(slot),
-            // Whoever gives one back says so in the state last.
+            // A backend that gives a session back writes this state last.
             (None, Shown::Idle) => Location::GivenBack {
                 announced: sent.is_announced(),
             },
@@ -446,14 +442,14 @@ impl Sessions {
     }
 }
 
-/// The ways there are. Any session may end, hence be put to rest.
+/// The permitted moves. Any session may end, hence become `Idle`.
 fn may_follow(was: Whereabouts, to: Whereabouts) -> bool {
     use Whereabouts::{Idle, Queue, Sent, Skipping, Waiting};
     match (was, to) {
         (_, Idle) => true,
         (Waiting(_), Waiting(_) | Queue(_) | Sent(..) | Skipping(_)) => true,
-        // It did not get away, came back unserved, or asks for something else;
-        // or it has been greeted there.
+        // Its hand-over failed, it came back unserved, or it asks for something else; or it has
+        // been greeted there.
         (Queue(_) | Sent(..), Waiting(_)) | (Queue(_), Queue(_)) => true,
         (Sent(before, _), Sent(after, _)) => before == after,
         (Idle, Waiting(_)) => true,
@@ -465,7 +461,7 @@ fn may_follow(was: Whereabouts, to: Whereabouts) -> bool {
 mod tests {
     use super::*;
 
-    /// Each pool has one tenant, of its number.
+    /// Each pool has one tenant, with the pool's number.
     fn sessions(slots: u32) -> Sessions {
         let mut sessions = Sessions::new(slots, 8, 77);
         (0..8).for_each(|number| sessions.add_tenant(number, number));
@@ -542,7 +538,7 @@ mod tests {
         assert_eq!(sessions.longest_waiting(1), Some(ids[0]));
         let mut served = Vec::new();
         while let Some(id) = sessions.first_waiting(1) {
-            // One that does not get away is the next all the same.
+            // A session whose hand-over failed is still the next.
             sessions.enqueue(id);
             sessions.wait_on(id);
             assert_eq!(sessions.first_waiting(1), Some(id));
@@ -557,7 +553,7 @@ mod tests {
         let mut sessions = sessions(9);
         let ids: Vec<SessionId> = (0..5).filter_map(|_| create(&mut sessions, 1)).collect();
         let mut seen: Vec<SessionId> = (0..2).filter_map(|_| sessions.rotate(1)).collect();
-        // One that was seen and one that was not go, and one comes.
+        // One session that was seen and one that was not are removed, and one is added.
         sessions.remove(ids[0]);
         sessions.remove(ids[3]);
         let new = create(&mut sessions, 1).unwrap();

@@ -1,11 +1,10 @@
-//! The end: of the server, of this dispatcher, or of a database's sessions.
+//! The end of the server, of this dispatcher, or of a database's sessions.
 //!
-//! Sessions that no backend holds end at once, as do the others when their
-//! backend gives them back; the server itself ends backends, or lets them
-//! finish, by the kind of shutdown it was asked for.
+//! Sessions that no backend holds end at once. The others end when their backend gives them back;
+//! the server itself ends backends, or lets them finish, by the kind of shutdown it was asked for.
 //!
-//! To end one costs some system calls, and there may be very many. So all sessions are
-//! looked at some at a time, in each round, and who speaks meanwhile ends as well.
+//! To end a session costs some system calls, and there may be very many. So all sessions are looked
+//! at in slices, in each round, and a session that speaks meanwhile ends as well.
 
 use super::lifecycle::Reason;
 use super::scan::Cursor;
@@ -20,7 +19,7 @@ const ENDED_AT_ONCE: u32 = 128;
 #[derive(Debug, Default)]
 pub struct Endings {
     slots: Cursor,
-    /// At a shutdown: they are looked at since no backend is left.
+    /// At a shutdown: this scan began after the last backend had gone.
     is_last: bool,
 }
 
@@ -46,8 +45,8 @@ impl Core {
         self.endings.slots.is_running()
     }
 
-    /// In each tick of a shutdown: sessions that backends have given back end; and once
-    /// more when no backend is left, then no more.
+    /// Runs in each tick of a shutdown. Ends sessions that backends have given back; once more when
+    /// no backend is left, and then no more.
     pub(super) fn end_given_back(&mut self, words: &impl Words) {
         let is_last = self.backends.total() == 0;
         if self.is_ending() || is_last && self.endings.is_last {
@@ -57,13 +56,13 @@ impl Core {
         self.begin_to_end(words);
     }
 
-    /// All are looked at: who is to end that nobody holds?
+    /// Begins to look at all sessions: which of those that no backend holds are to end?
     pub(super) fn begin_to_end(&mut self, words: &impl Words) {
         self.endings.slots.begin();
         self.end_on(words);
     }
 
-    /// In each round: the next ones.
+    /// Looks at the next sessions in each round.
     pub(super) fn end_on(&mut self, words: &impl Words) {
         let mut may_end = ENDED_AT_ONCE;
         for _ in 0..LOOKED_AT_ONCE {
@@ -77,7 +76,7 @@ impl Core {
         }
     }
 
-    /// Has the next one ended? None: all have been looked at.
+    /// Has the next session ended? None: all have been looked at.
     fn end_next(&mut self, words: &impl Words) -> Option<bool> {
         let index = self.endings.slots.next_below(self.sessions.slots_used())?;
         let Some(id) = self.sessions.in_slot(index) else {
@@ -91,7 +90,7 @@ impl Core {
         Some(ends)
     }
 
-    /// The server is no more: all that no backend says it holds.
+    /// The server is gone: ends all sessions that no backend says it holds.
     pub(super) fn abandon(&mut self, words: &impl Words) {
         let ids: Vec<SessionId> = self.sessions.ids().collect();
         for id in ids {
@@ -101,7 +100,7 @@ impl Core {
         }
     }
 
-    /// Does no backend hold this session, nor is it on its way to one?
+    /// Does the dispatcher own this session: no backend holds it, and it is not on its way to one?
     pub(super) fn is_ours(&self, id: SessionId, words: &impl Words) -> bool {
         matches!(
             self.locate(id, words),

@@ -1,32 +1,31 @@
 //! How many backends there may be, and of which kind.
 //!
-//! A backend is *shared*, or *apart*: its session is dedicated, so
-//! that it serves nobody else. `max_backends` bounds the shared ones alone;
-//! those apart have bounds of their own, in what the server's connections
-//! leave. So sessions that keep their backends cost the others memory, and no
-//! backend. In a stall (stall.rs) there are *extra* ones besides, and the last of
-//! these are kept for roles that have few backends. docs/design/pools.md has the reasons.
+//! A backend is *shared*, or *apart*: its session is dedicated, so that it serves no other session.
+//! `max_backends` bounds the shared backends alone. Those apart have bounds of their own, in what
+//! the server's connections leave. So sessions that keep their backends cost the others memory, and
+//! no backend. In a stall (stall.rs) there are *extra* backends besides, and the last of these are
+//! kept for roles that have few backends. docs/design/pools.md has the reasons.
 
 use super::lifecycle::Reason;
 use super::Word;
 use std::cmp::Reverse;
 use std::collections::VecDeque;
 
-/// A superuser's first backend needs no place, and some more need none of the pool's,
-/// whatever keeps the first busy: the server keeps connections for superusers.
+/// A superuser's first backend needs no place, and a few more need none of the pool's, whatever
+/// keeps the first busy: the server keeps connections for superusers.
 const SUPERUSERS_FIRST: usize = 3;
-/// Of all connections this part is never for shared or dedicated backends.
+/// 1/STALL_PART of all connections is never for shared or dedicated backends.
 const STALL_PART: usize = 8;
 
-/// How many more may a role take that has `own`, where `left` are left? Of the last
-/// `kept` it takes only as long as it has fewer than are left. So whatever one role
-/// does, another that has none gets one.
+/// How many more backends may a role take that has `own`, where `left` are left? It takes from the
+/// last `kept` only as long as it has fewer than are left. So whatever one role does, another role
+/// that has none gets one.
 pub fn may_take(own: usize, left: usize, kept: usize) -> usize {
     let freely = left.saturating_sub(kept);
     freely.max((left + 1).saturating_sub(own) / 2).min(left)
 }
 
-/// What a role has, and whether it has a right to connections that are reserved.
+/// What a role has, and whether it has a right to reserved connections.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Role {
     /// Its backends of all pools, starting and leaving ones included.
@@ -35,7 +34,7 @@ pub struct Role {
     pub is_superuser_in_need: bool,
 }
 
-/// What there is, and what there may be.
+/// The backends that exist, and the limits on them.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Places {
     /// Backends of all pools, starting ones included.
@@ -44,7 +43,7 @@ pub struct Places {
     pub dedicated: usize,
     /// Of the others, held by transactions that last.
     pub held: usize,
-    /// So many more may be started, as nobody who waits gets on (stall.rs).
+    /// How many more may be started because no waiting session makes progress (stall.rs).
     pub boost: usize,
     /// pg_baton.max_extra_backends; None: what is left.
     pub max_extra: Option<usize>,
@@ -56,7 +55,7 @@ pub struct Places {
     pub ceiling: usize,
     /// Beyond the ceiling, for superusers.
     pub for_superusers: usize,
-    /// The role that wants one.
+    /// The role that wants a backend.
     pub role: Role,
 }
 
@@ -65,14 +64,14 @@ impl Places {
         self.max_extra.unwrap_or(usize::MAX)
     }
 
-    /// Of the ceiling an eighth is for a stall.
+    /// An eighth of the ceiling is for a stall.
     pub fn most_shared(&self) -> usize {
         let for_stall = (self.ceiling / STALL_PART).min(self.most_extra());
         self.max_backends.min(self.ceiling - for_stall)
     }
 
-    /// Extra ones that only roles with few backends get: a quarter of what the shared
-    /// ones leave, or what they have to leave.
+    /// Extra backends that only roles with few backends get: a quarter of what the shared backends
+    /// leave, or what they have to leave.
     fn kept(&self) -> usize {
         let left = self.ceiling - self.most_shared();
         (left / 4)
@@ -81,31 +80,31 @@ impl Places {
             .min(self.most_extra())
     }
 
-    /// What is apart never takes what the shared ones may have, nor what is kept.
+    /// Backends apart never take what shared backends may have, nor what is kept.
     pub fn most_dedicated(&self) -> usize {
         let left = self.ceiling - self.most_shared() - self.kept();
         self.max_dedicated.map_or(left, |most| most.min(left))
     }
 
-    /// Connections of the ceiling that neither shared backends nor a stall may need, nor
-    /// others have. As many native sessions may be there.
+    /// Connections of the ceiling that neither shared backends nor a stall may need, and that no
+    /// other backend has. This is the most native sessions.
     pub fn most_native(&self) -> usize {
         let apart = self.total.saturating_sub(self.most_shared());
         (self.ceiling - self.most_shared() - self.kept()).saturating_sub(apart)
     }
 
-    /// Dedicated backends beyond their bound hold places of the shared ones,
-    /// for they cannot be moved; others do not.
+    /// Dedicated backends within their bound. Those beyond it hold places of the shared backends,
+    /// as they cannot be moved.
     fn apart(&self) -> usize {
         self.dedicated.min(self.most_dedicated())
     }
 
-    /// Places that the dedicated ones leave the shared ones.
+    /// Places that the dedicated backends leave the shared ones.
     fn left_for_shared(&self) -> usize {
         (self.most_shared() + self.apart()).saturating_sub(self.dedicated)
     }
 
-    /// Of them so many at least: a quarter.
+    /// The least places for shared backends: a quarter.
     fn kept_for_shared(&self) -> usize {
         (self.most_shared() / 4).max(1)
     }
@@ -115,12 +114,12 @@ impl Places {
         (self.held + self.boost).min(self.most_extra())
     }
 
-    /// As many as there may be without a stall.
+    /// The most backends without a stall.
     fn most_usual(&self) -> usize {
         self.most_shared() + self.apart()
     }
 
-    /// As many as there may be now.
+    /// The most backends now.
     fn most(&self) -> usize {
         (self.most_usual() + self.extra()).min(self.ceiling)
     }
@@ -130,29 +129,29 @@ impl Places {
         self.ceiling.saturating_sub(self.total)
     }
 
-    /// Are no more left in a stall than are kept for roles that have few?
+    /// Are, in a stall, no more left than are kept for roles that have few?
     pub fn are_few_left(&self) -> bool {
         self.has_extra() && self.are_last_left()
     }
 
-    /// May some be left to others?
+    /// May the rest be kept for roles that have few?
     pub fn are_last_left(&self) -> bool {
         self.left() <= self.kept()
     }
 
-    /// Are few left, with those that are `free`, and has the role so many that it takes
-    /// nobody else's place?
+    /// Are few left, together with those that are `free`, and has the role so many that it takes no
+    /// other role's place?
     pub fn has_its_share(&self, free: usize) -> bool {
         let left = self.left() + free;
         left <= self.kept() && self.role.backends > self.most_shared().max(left)
     }
 
-    /// Is the nth that is added, counted from 0, there because of a stall?
+    /// Is the nth added backend, counted from 0, there because of a stall?
     pub fn is_extra(&self, nth: usize) -> bool {
         self.total + nth >= self.most_usual()
     }
 
-    /// Are there some because of a stall?
+    /// Are there backends because of a stall?
     pub fn has_extra(&self) -> bool {
         self.total > self.most_usual()
     }
@@ -177,27 +176,27 @@ impl Places {
     fn room_of_superuser(&self) -> usize {
         let is_one_of_the_first = match self.role.backends {
             0 => true,
-            // One that is left may have been made for another role.
+            // A place that is left may have been made for another role.
             own => own < SUPERUSERS_FIRST && self.total >= self.ceiling,
         };
         let is_there_one = self.total < self.ceiling + self.for_superusers;
         usize::from(self.role.is_superuser_in_need && is_one_of_the_first && is_there_one)
     }
 
-    /// More than there may be, however they came to be so many.
+    /// There are more than the permitted number, whatever the cause.
     #[cfg(test)]
     pub fn is_overdrawn(&self) -> bool {
         self.total > self.most()
     }
 
-    /// More shared ones than there may be: sessions are not dedicated any more,
-    /// or max_backends was lowered.
+    /// There are more shared backends than permitted: sessions are no longer dedicated, or
+    /// max_backends was lowered.
     pub fn has_surplus(&self) -> bool {
         self.shared_beyond_usual() > self.extra()
     }
 
-    /// More shared ones beyond the usual number than are held: in a stall those that were
-    /// started for it are taken, too.
+    /// More shared backends beyond the usual number than are held: in a stall the backends started
+    /// for it are taken, too.
     pub fn has_more_than_held(&self) -> bool {
         self.shared_beyond_usual() > self.held
     }
@@ -207,16 +206,15 @@ impl Places {
         shared.saturating_sub(self.left_for_shared().max(self.kept_for_shared()))
     }
 
-    /// Dedicated sessions have taken so much that one has to end, if others
-    /// wait in vain.
+    /// Dedicated sessions have taken so much that one has to end if others wait in vain.
     pub fn has_excess(&self) -> bool {
         self.left_for_shared() < self.kept_for_shared()
     }
 }
 
-/// Which dedicated session ends: of those beyond the bound that are idle between two
-/// transactions one of the role that has most backends, of these the one that came last.
-/// `slots`: of all dedicated ones, in the order in which they came.
+/// Which dedicated session ends. Candidates are those beyond the bound that are idle between two
+/// transactions. Of these it is one of the role with the most backends, and of that role the one
+/// that came last. `slots`: all dedicated backends, in the order in which they became so.
 pub fn choose_excess(
     slots: impl DoubleEndedIterator<Item = u32> + ExactSizeIterator,
     most_dedicated: usize,
@@ -235,12 +233,12 @@ pub fn choose_excess(
 // ----------------------------------------------------------------------------
 // How many backends a pool starts now, and why; and which of them a session gets.
 
-/// What decides how many backends a pool shall start now.
+/// What decides how many backends a pool starts now.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Growth {
-    /// Sessions that may be served: those that wait and have room, and in the ready queue.
+    /// Sessions that may be served: waiting ones that have room, and those in the ready queue.
     pub waiting: usize,
-    /// Backends of the pool that are not there yet.
+    /// Backends of the pool that have not attached yet.
     pub starting: usize,
     /// The pool's backends that are not dedicated, starting ones included.
     pub backends: usize,
@@ -250,7 +248,7 @@ pub struct Growth {
     pub places: Places,
     /// Forced migration needs a second backend.
     pub force_migration: bool,
-    /// Its sessions often take each other's, and it may have one more for that.
+    /// Its sessions often take each other's backends, and it may have one more for that.
     pub is_short_of_one: bool,
 }
 
@@ -275,7 +273,7 @@ impl Growth {
         self.waiting.saturating_sub(self.starting)
     }
 
-    /// Why the nth of those that are started now is, counted from 0.
+    /// Why the nth of the backends started now is started, counted from 0.
     pub fn why_start(&self, nth: usize) -> Reason {
         if nth < self.for_waiting() {
             match self.places.is_extra(nth) {
@@ -291,7 +289,7 @@ impl Growth {
         }
     }
 
-    /// Those beyond the usual number are for sessions that wait alone.
+    /// Backends beyond the usual number are only for waiting sessions.
     pub fn starts(&self) -> usize {
         let for_waiting = self.for_waiting().min(self.room());
         let starts = for_waiting.max(self.wanted().min(self.places.usual_room()));
@@ -304,15 +302,15 @@ impl Growth {
         self.places.room()
     }
 
-    /// Sessions wait, and nothing may be started for them.
+    /// Sessions wait, and no backend may be started for them.
     pub fn wants_room(&self) -> bool {
         self.waiting > 0 && self.wanted() > 0 && self.places.room() == 0
     }
 }
 
-/// Which of a pool's backends those get that cannot have their last ones: idle ones, or
-/// those that linger. It goes on from one session to the next, so that a round looks at
-/// each once.
+/// Finds a backend for sessions that cannot have their last one: an idle backend, or one that
+/// lingers. The search goes on from one session to the next, so that a round looks at each backend
+/// once.
 #[derive(Debug, Default)]
 pub struct Search {
     looked_at: usize,
@@ -320,8 +318,8 @@ pub struct Search {
 }
 
 impl Search {
-    /// The slot, and the state it was seen in, to be claimed by compare-and-swap. `state`:
-    /// None if the session may not have this one.
+    /// The slot, and the state it was seen in, to be claimed by compare-and-swap. `state`: None if
+    /// the session may not have this backend.
     pub fn find(
         &mut self,
         slots: &[u32],
@@ -379,7 +377,7 @@ mod places_tests {
             assert!(!now.has_surplus() && !now.has_excess());
             now.total += 1;
         }
-        // Up to what the server leaves, but for what is kept.
+        // Up to what the server leaves, without what is kept.
         assert_eq!((now.total, now.most_dedicated()), (75, 67));
     }
 
@@ -415,9 +413,9 @@ mod places_tests {
             }
         }
         assert_eq!(now.total, 10);
-        // Eight are shared as long as two are dedicated; two of them stay so.
+        // Eight are shared as long as two are dedicated; two stay shared.
         assert_eq!(excess_at, Some(9));
-        // Whatever is dedicated, what is kept for the shared is no surplus.
+        // However many are dedicated, what is kept for the shared ones is no surplus.
         now.total = 12;
         assert!(!now.has_surplus());
     }
@@ -520,7 +518,7 @@ mod places_tests {
         };
         assert_eq!(choose(&[1, 3, 2], 0), Some(3));
         assert_eq!(choose(&[2], 0), None);
-        // Who came within the bound stays.
+        // A session that came within the bound stays.
         assert_eq!(choose(&[1, 3, 2], 1), Some(3));
         assert_eq!(choose(&[1, 3, 2], 2), None);
         assert_eq!(choose(&[1], 2), None);
@@ -644,7 +642,7 @@ mod growth_tests {
             [(); 5].map(|()| found()),
             [Some(3), Some(5), Some(2), Some(4), None]
         );
-        // One that does not linger any more when it comes to its turn.
+        // A backend that no longer lingers when its turn comes.
         let mut search = Search::default();
         assert!(search.find(&slots[..3], state).is_some());
         assert_eq!(

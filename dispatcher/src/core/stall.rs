@@ -1,12 +1,11 @@
-//! When is a backend more of use, though there are as many as there may be? When
-//! sessions wait, and those that are there do not come to them.
+//! When one more backend is useful, though there are as many as permitted: when sessions wait, and
+//! the existing backends do not come to them.
 //!
-//! As long as backends come to the end of their transactions, more of them only add
-//! contention. But all of them may be taken for long, by transactions that wait for a
-//! lock whose holder waits for a backend, for clients that think or do not read, by
-//! some that compute, or by backends that do not come to the end of their start. Then
-//! nothing is handed out to anybody who waits. Who has been in one transaction for a while
-//! is *held*, and another backend may be there in its place.
+//! As long as backends come to the end of their transactions, more of them only add contention. But
+//! all of them may be taken for long: by transactions that wait for a lock whose holder waits for a
+//! backend, for clients that think or do not read, by some that compute, or by backends that do not
+//! come to the end of their start. Then nothing is handed out to any waiting session. A backend
+//! that has been in one transaction for a while is *held*, and another backend may take its place.
 //! docs/design/pools.md has the reasons.
 
 use super::backends::Life;
@@ -15,57 +14,57 @@ use super::{index_of, Action, Core, SessionId, Shown, Word, Words};
 use std::cmp::Reverse;
 use std::collections::HashSet;
 
-/// Nothing has been handed out for so long, and somebody waits.
+/// A stall: for this long no session has been handed out, and a session waits.
 const STALL_US: u64 = 200_000;
-/// So it is soon after a stall: what was started for it is taken, too.
+/// Soon after a stall this time suffices: the backends started for it are taken, too.
 const AGAIN_US: u64 = 100_000;
-/// A stall counts for the next one for so long.
+/// A stall makes the next one start with a larger boost if that follows within this time.
 const SOON_US: u64 = 2_000_000;
-/// Somebody has waited for so long, whatever was handed out.
+/// A session has waited for this long, whatever was handed out.
 const LATE_US: u64 = 1_000_000;
-/// So has somebody whose role has no backend at all.
+/// A session whose role has no backend at all has waited for this long.
 const NONE_US: u64 = 500_000;
-/// A backend is looked at again after this time,
+/// A backend is measured again after this time,
 const LOOK_US: u64 = 200_000;
-/// and does nothing if it has used less than this part of it.
+/// and counts as idle if its CPU time is less than 1/LEAST_SHARE of it.
 const LEAST_SHARE: u64 = 20;
 /// From one step to the next.
 const STEP_US: u64 = 100_000;
 /// A backend's start is slow after this time.
 pub const SLOW_START_US: u64 = 1_000_000;
-/// So many more may be started at first, and twice as many the next time.
+/// How many more may be started at first; twice as many the next time.
 const FIRST_BOOST: usize = 4;
 const MOST_BOOST: usize = 1024;
 
-/// Does anybody who waits get on?
+/// Does any waiting session make progress?
 #[derive(Debug, Default)]
 pub struct Stall {
     handed_out: u64,
     since_us: u64,
     next_us: u64,
-    /// So many more may be taken to be held until the next tick.
+    /// How many more backends may count as held until the next tick.
     steps: usize,
-    /// So many more may be started than are held.
+    /// How many more may be started than are held.
     boost: usize,
-    /// The next time, and until when that counts.
+    /// The boost of the next stall, and until when that counts.
     next_boost: usize,
     soon_until_us: u64,
 }
 
-/// Who waits, at one moment.
+/// The waiting sessions at one moment.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Waiting {
     /// Sessions of all pools.
     pub sessions: usize,
     /// The longest wait.
     pub longest_us: Option<u64>,
-    /// Of those whose role has no backend.
+    /// The longest wait of sessions whose role has no backend.
     pub without_us: Option<u64>,
 }
 
 impl Stall {
-    /// `handed_out`: sessions of all pools that have got a backend so far. `timeout_us`:
-    /// session_wait_timeout, 0 if there is none. `held`: how many are. In each tick.
+    /// Runs in each tick. `handed_out`: sessions of all pools that have got a backend so far.
+    /// `timeout_us`: session_wait_timeout, 0 if there is none. `held`: how many backends are held.
     pub fn look(
         &mut self,
         now_us: u64,
@@ -112,7 +111,7 @@ impl Stall {
             return;
         }
         self.next_us = now_us + STEP_US;
-        // One at a time, and half as many again: what is started for them may be held in turn.
+        // One at a time, then half as many again: transactions may hold the added backends in turn.
         self.steps = (held / 2).max(1);
         if is_stalled {
             self.next_boost = (2 * self.next_boost).min(MOST_BOOST);
@@ -120,7 +119,7 @@ impl Stall {
         }
     }
 
-    /// So many more may be started than are held.
+    /// How many more may be started than are held.
     pub fn boost(&self) -> usize {
         self.boost
     }
@@ -129,30 +128,30 @@ impl Stall {
         self.steps > 0
     }
 
-    /// One more is taken to be held.
+    /// One more backend counts as held.
     pub fn step(&mut self) {
         self.steps = self.steps.saturating_sub(1);
     }
 }
 
-/// What a backend has done since it was seen before.
+/// What a backend has done since it was last measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Since {
     /// It has come to the end of a transaction.
     Moved,
-    /// In the same one it has computed,
+    /// In the same transaction, it has computed,
     Computed,
     /// or done next to nothing.
     Idled,
 }
 
-/// A backend at work, as it was seen.
+/// A measurement of a backend at work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Seen {
     pub at_us: u64,
     /// Transactions that it has completed.
     pub transactions: u64,
-    /// Processor time that it has used.
+    /// CPU time that it has used.
     pub cpu_us: u64,
 }
 
@@ -178,23 +177,22 @@ impl Seen {
 }
 
 // ----------------------------------------------------------------------------
-// Backends that transactions hold for long, while others wait.
+// Backends that transactions hold for long, while other sessions wait.
 //
-// What that means is stall.rs's to say, and sizing.rs's how many may be added
-// for them. How much processor time a backend has used the shell tells
-// (`Action::Measure`).
+// The rules above say what that means, and sizing.rs how many backends may be added for them. The
+// shell tells how much CPU time a backend has used (`Action::Measure`).
 
-/// Backends that are measured in a tick, a few system calls each: as there are ten ticks from
-/// one look at a backend to the next, of ten times as many each is measured in time.
+/// Backends that are measured in a tick, a few system calls each. There are ten ticks from one look
+/// at a backend to the next, so ten times as many backends are all measured in time.
 const MEASURED_AT_ONCE: usize = 256;
 
 impl Core {
-    /// Is it one whose transactions count as held, or that a dedicated session has?
+    /// Is it a backend whose transactions count as held, or a dedicated one?
     fn may_be_idle(&self, slot: u32) -> bool {
         self.backends.may_be_held(slot) || self.backends.life(slot) == Some(Life::Dedicated)
     }
 
-    /// In each tick.
+    /// Runs in each tick.
     pub(super) fn look_for_held(&mut self, words: &impl Words) {
         let held = self.backends.held();
         let waiting = Waiting {
@@ -240,7 +238,7 @@ impl Core {
         }
     }
 
-    /// What a backend has done so far.
+    /// Takes the totals of a backend.
     pub(super) fn measured(
         &mut self,
         slot: u32,
@@ -286,8 +284,8 @@ impl Core {
         }
     }
 
-    /// In each tick in which a session waits: whose sessions backends have at the moment.
-    /// Which role has how many counts for those that wait.
+    /// Runs in each tick in which a session waits. Notes which sessions have backends at the
+    /// moment: how many backends each role has counts for the waiting sessions.
     pub(super) fn note_roles(&mut self, words: &impl Words) {
         if self.in_want.is_empty() {
             return;
@@ -297,8 +295,8 @@ impl Core {
         }
     }
 
-    /// One that lingers is anybody's; whose one is that has not taken its session yet was
-    /// noted when that was sent there.
+    /// A lingering backend counts for no role. The role of an assigned backend, which has not taken
+    /// its session yet, was noted when the session was sent there.
     pub(super) fn note_role(&mut self, slot: u32, words: &impl Words) {
         let session = match words.backend(slot) {
             Word::Assigned => return,
@@ -311,31 +309,30 @@ impl Core {
 }
 
 // ----------------------------------------------------------------------------
-// Clients that keep a backend and let it wait: idle in a transaction, or without reading
-// their results.
+// Clients that keep a backend waiting: idle in a transaction, or without reading their results.
 //
-// In a stall extra backends take the places of those that such clients keep, as far as
-// there may be any. Where there are none left, and a role without any backend waits in
-// vain for one, a client ends that has kept its backend so for
-// pg_baton.extra_idle_timeout: one of the role with the most backends, of these the one
-// that has for longest. docs/design/pools.md has the reasons.
+// In a stall extra backends take the places of those that such clients keep, as far as permitted.
+// If none are left, and a role without any backend waits in vain for one, the connection of a
+// client ends that has kept its backend so for pg_baton.extra_idle_timeout: one of the role with
+// the most backends, and of that role the one that has for longest. docs/design/pools.md has the
+// reasons.
 
-/// A backend that waits for its client to read uses no more than this part of the time
-/// as processor time: some kB a second would be more.
+/// While a backend waits for its client to read, its CPU time is at most 1/READS_PART of the wait;
+/// a client that reads some kB a second causes more.
 const READS_PART: u64 = 10_000;
-/// And this, for what interrupts it.
+/// Plus this, for interrupts.
 const READS_LEAST_US: u64 = 200;
 
-/// What was seen counts for so long: nobody measures backends while nobody waits.
+/// A measurement counts for this long: backends are not measured while no session waits.
 const SEEN_US: u64 = 1_000_000;
 
-/// What a backend waits for; the session's state is of that time, which the end of each
+/// What a backend waits for. `since` is the time of the session's state, which the end of each
 /// statement changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ClientOwes {
-    /// The next request of its transaction.
+    /// The client's next request of the transaction.
     Request { since: i64 },
-    /// To read what was sent.
+    /// That the client reads what was sent.
     Reading { since: i64 },
 }
 
@@ -347,9 +344,9 @@ pub struct IdleClient {
     transactions: u64,
     owes: ClientOwes,
     since_us: u64,
-    /// It was so when the backend was measured last.
+    /// When a measurement last found it so.
     seen_us: u64,
-    /// Processor time of the backend at that time.
+    /// CPU time of the backend at the start of the wait.
     cpu_us: u64,
 }
 
@@ -397,7 +394,7 @@ impl Core {
         self.backends.set_idle_client(slot, is);
     }
 
-    /// A request, if it is idle in a transaction.
+    /// The client owes a request if the session is idle in a transaction.
     fn owed(&self, session: SessionId, is_unread: bool, words: &impl Words) -> Option<ClientOwes> {
         if session == 0 {
             return None;
@@ -410,7 +407,7 @@ impl Core {
         }
     }
 
-    /// In each tick.
+    /// Runs in each tick.
     pub(super) fn end_idle_client(&mut self, words: &impl Words) {
         let least_us = self.limits.extra_idle_timeout_us;
         let places = self.places(0);
@@ -421,7 +418,7 @@ impl Core {
         if least_us == 0 || !places.has_extra() || self.is_one_being_evicted() {
             return;
         }
-        // A dedicated session that has come within its bound is in nobody's way.
+        // A dedicated session that came within its bound takes no place from others.
         let by_dedication = self.backends.by_dedication().iter();
         let within: HashSet<u32> = by_dedication
             .take(places.most_dedicated())
@@ -449,7 +446,7 @@ impl Core {
         #[cfg(test)]
         self.check_waits_in_vain();
         self.is_evicted(slot, serial);
-        // Its place is not for others of its own pool that wait.
+        // Its place is not for waiting sessions of its own pool.
         self.retire_for(slot, waits, Reason::RoomFromIdle(waits));
         self.act(Action::EndIdle {
             slot,
@@ -485,7 +482,7 @@ mod stall_tests {
             assert_eq!(boosts(&mut stall, now_us, step, waiting(900_000)), 0);
             assert!(!stall.allows_one());
         }
-        // None has since 10 s.
+        // Nothing has been handed out since 10 s.
         assert_eq!(boosts(&mut stall, 10_180_000, 100, waiting(900_000)), 0);
         assert_eq!(boosts(&mut stall, 10_200_000, 100, waiting(900_000)), 4);
         assert!(stall.allows_one());
@@ -536,7 +533,7 @@ mod stall_tests {
             }
         }
         assert_eq!(seen, [0, 4, 8, 16, 32]);
-        // Soon after, it goes on so; and later from the beginning.
+        // Soon after a stall it goes on from there; later it starts anew.
         assert_eq!(boosts(&mut stall, 1_500_000, 2, waiting(500_000)), 0);
         assert_eq!(boosts(&mut stall, 1_600_000, 2, waiting(500_000)), 32);
         assert_eq!(boosts(&mut stall, 1_720_000, 2, waiting(500_000)), 50);

@@ -1,12 +1,12 @@
-//! What has a number, and is found by its key and by its database: pools, and tenants.
+//! Tables of things with a number, found by key and by database: pools and tenants.
 //!
-//! Each list says what the table says, and only what is in this file changes them together.
+//! Each index agrees with the table, and only this file changes them together.
 
 use std::collections::{BTreeSet, HashMap};
 use std::hash::Hash;
 use std::sync::Arc;
 
-/// What is kept in such a table.
+/// An entry of such a table.
 pub trait Keyed {
     type Key: Eq + Hash;
 
@@ -18,7 +18,7 @@ pub trait Keyed {
 
 pub struct Table<T: Keyed> {
     by_number: Vec<Option<Box<T>>>,
-    /// Numbers that nobody has; the lowest last.
+    /// Unused numbers; the lowest last.
     free: Vec<u32>,
     by_key: HashMap<Arc<T::Key>, u32>,
     /// By the database's OID.
@@ -53,7 +53,7 @@ impl<T: Keyed> Table<T> {
         &self.existing
     }
 
-    /// Those of a database, by its OID, from this number on.
+    /// The entries of a database, by its OID, from this number on.
     pub fn in_database(&self, database: u32, from: u32) -> impl Iterator<Item = u32> + '_ {
         let some = self.in_database.get(&database).into_iter();
         some.flat_map(move |some| some.range(from..).copied())
@@ -63,7 +63,7 @@ impl<T: Keyed> Table<T> {
         self.free.is_empty()
     }
 
-    /// Makes one; None if there can be no more.
+    /// Creates an entry; None if the table is full.
     pub fn add(&mut self, key: T::Key, make: impl FnOnce(Arc<T::Key>) -> T) -> Option<u32> {
         let number = self.free.pop()?;
         let key = Arc::new(key);
@@ -90,7 +90,7 @@ impl<T: Keyed> Table<T> {
         Some(found)
     }
 
-    /// All that is found by something is what the table says.
+    /// Checks that all indexes agree with the table.
     #[cfg(test)]
     pub fn check(&self) {
         let there: Vec<u32> = (0..self.by_number.len() as u32)
@@ -112,7 +112,7 @@ impl<T: Keyed> Table<T> {
 // ----------------------------------------------------------------------------
 // A set of pools, by number.
 
-/// One bit a pool.
+/// One bit for each pool.
 pub struct PoolSet {
     bits: Vec<u64>,
     count: usize,
@@ -131,7 +131,7 @@ impl PoolSet {
         self.bits[pool as usize / 64] |= 1 << (pool % 64);
     }
 
-    /// All that are in the other one, too.
+    /// Adds all members of the other set.
     pub fn insert_all(&mut self, other: &PoolSet) {
         for (word, new) in self.bits.iter_mut().zip(&other.bits) {
             self.count += (new & !*word).count_ones() as usize;
@@ -161,14 +161,14 @@ impl PoolSet {
         self.count
     }
 
-    /// Puts so many of them into `some`, and nothing else: those from this number on, and
-    /// then the first ones.
+    /// Replaces the contents of `some` by at most `most` members: those from `first` on, then the
+    /// lowest ones.
     pub fn some_from(&self, first: u32, most: usize, some: &mut Vec<u32>) {
         some.clear();
         let most = most.min(self.count);
         let words = self.bits.len();
         let first_word = first as usize / 64;
-        // The first word once more at the end, for what is before the first bit.
+        // The first word comes once more at the end, for the bits below the first.
         for nth in 0..=words {
             let at = (first_word + nth) % words.max(1);
             let mut word = self.bits.get(at).copied().unwrap_or(0);
@@ -190,7 +190,7 @@ impl PoolSet {
         }
     }
 
-    /// The first one from this number on.
+    /// The first member from this number on.
     pub fn first_from(&self, first: u32) -> Option<u32> {
         if self.is_empty() {
             return None;
@@ -204,14 +204,14 @@ impl PoolSet {
         Some(at as u32 * 64 + word.trailing_zeros())
     }
 
-    /// The next one, round the end, from this number on, which goes on behind it.
+    /// The next member from this number on, around the end; `from` moves behind it.
     pub fn next_from(&self, from: &mut u32) -> Option<u32> {
         let next = self.first_from(*from).or_else(|| self.first_from(0))?;
         *from = next + 1;
         Some(next)
     }
 
-    /// Those that are in it now; what is changed meanwhile is not seen.
+    /// The members at this moment; later changes are not seen.
     pub fn iter(&self) -> impl Iterator<Item = u32> {
         let words: Vec<(u32, u64)> = (self.bits.iter().enumerate())
             .filter(|(_, word)| **word != 0)

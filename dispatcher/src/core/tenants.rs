@@ -1,8 +1,7 @@
 //! Tenants: a role's sessions in one pool, for which limits, shares and memory are counted.
 //!
-//! A pool's backends serve any of its tenants' sessions (docs/design/pools.md). A tenant
-//! starts and ends no process; it is there from its first session until a second after its
-//! last.
+//! A pool's backends serve any of its tenants' sessions (docs/design/pools.md). A tenant starts and
+//! ends no process. It exists from its first session until a second after its last.
 
 use super::dedicated::TENANTS_LOOKED_AT;
 use super::event::GroupKey;
@@ -15,13 +14,13 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::hash::Hash;
 use std::sync::Arc;
 
-/// Where there can be no more, so many without a session go at most, for one that comes.
+/// If a table is full, at most this number of tenants without a session are dropped for a new one.
 const MOST_DROPPED: usize = 64;
 
-/// Whose sessions those are, and of which pool.
+/// The role, database and options of the sessions of a tenant.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct TenantKey {
-    /// Names as of the login: they may be others' by now.
+    /// Names as of the login; by now they may be others'.
     pub user: Vec<u8>,
     pub database: Vec<u8>,
     pub role_oid: u32,
@@ -30,8 +29,8 @@ pub struct TenantKey {
     pub superuser: bool,
     /// Options that only a starting backend can take, sorted by name.
     pub options: Vec<(Vec<u8>, Vec<u8>)>,
-    /// The backends that serve it serve no other role: it has libraries of its own that are
-    /// loaded as a backend starts, or the server's release cannot change a backend's role.
+    /// The backends that serve it serve no other role: it has libraries of its own that are loaded
+    /// as a backend starts, or the server's release cannot change a backend's role.
     pub is_apart: bool,
 }
 
@@ -46,26 +45,26 @@ impl TenantKey {
     }
 }
 
-/// As whom a backend starts.
+/// The role as which a backend starts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StartsAs {
-    /// As of a login: the name may be another's by now.
+    /// The name as of a login; by now it may be another role's.
     pub user: Vec<u8>,
     pub role_oid: u32,
 }
 
-/// What of a tenant's limits counts for its pool, as long as it has sessions.
+/// The tenant's limits that count for its pool, as long as the tenant has sessions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Counted {
     is_there: bool,
     reserve: usize,
-    /// None: as all.
+    /// None: the general min_backends.
     least: Option<usize>,
     weight: u64,
 }
 
 impl Counted {
-    /// Reserved beyond those that serve it.
+    /// Backends reserved beyond those that serve it.
     fn owed(&self, served: usize) -> usize {
         match self.is_there {
             true => self.reserve.saturating_sub(served),
@@ -81,16 +80,17 @@ pub struct Tenant {
     /// Its group's number, by which its limits are found (limits.rs).
     group: Option<u32>,
     counted: Counted,
-    /// How many are served, and are reserved beyond these, as far as its pool counts them.
+    /// How many of its sessions are served, and how many backends are reserved beyond these, as its
+    /// pool counts them.
     in_pool: (usize, usize),
     pub memory: Memory,
     /// Its mode says so, and backends are told.
     pub keeps_sessions: bool,
-    /// Backends are to tell when its sessions come back (served.rs).
+    /// Backends are to report when its sessions come back (served.rs).
     pub is_counted: bool,
-    /// If so, those that have been handed out and have not been seen to be back.
+    /// If counted: sessions that have been handed out and have not been seen to be back.
     pub served: Vec<SessionId>,
-    /// When one was handed out last.
+    /// When one of its sessions was handed out last.
     pub handed_out_us: u64,
 }
 
@@ -138,7 +138,7 @@ impl Tenant {
         self.group = Some(group);
     }
 
-    /// So many backends more are reserved for it than serve it.
+    /// How many backends are reserved for it beyond those that serve it.
     pub fn is_owed(&self) -> usize {
         self.in_pool.1
     }
@@ -148,19 +148,19 @@ impl Tenant {
 #[derive(Debug, Default)]
 pub struct Together {
     all: BTreeSet<u32>,
-    /// Those of superusers.
+    /// Tenants of superusers.
     superusers: BTreeSet<u32>,
-    /// Of those that have sessions: what is reserved for them,
+    /// Of tenants that have sessions: the backends reserved for them,
     reserve: usize,
-    /// the least that they want, of their own,
+    /// the sum of their own minimums,
     least: usize,
-    /// how many have no least of their own,
+    /// how many have no minimum of their own,
     without_least: usize,
-    /// and their weights, with how many have each.
+    /// and their weights, with the number of tenants of each.
     weights: BTreeMap<u64, usize>,
-    /// Those that have reserves.
+    /// Tenants that have reserves.
     reserving: BTreeSet<u32>,
-    /// Of counted ones, sessions that are being served,
+    /// Of counted tenants: sessions that are being served,
     served: usize,
     /// and backends that are reserved beyond these.
     owed: usize,
@@ -191,7 +191,8 @@ impl Together {
         self.owed
     }
 
-    /// How many backends the pool is to have; `least`: for those that have no own.
+    /// How many backends the pool must have; `least`: for tenants that have no minimum of their
+    /// own.
     pub fn least(&self, least: usize) -> usize {
         self.least.max(match self.without_least {
             0 => 0,
@@ -199,7 +200,7 @@ impl Together {
         })
     }
 
-    /// The heaviest's.
+    /// The weight of the heaviest tenant.
     pub fn weight(&self) -> u64 {
         let heaviest = self.weights.last_key_value();
         heaviest.map_or(DEFAULT_WEIGHT, |(weight, _)| *weight)
@@ -240,8 +241,8 @@ impl Core {
         self.tenants.find(key)
     }
 
-    /// A new tenant, and its pool if there is none; None if there can be no more, which
-    /// takes more tenants with sessions than there can be sessions.
+    /// Creates a tenant, and its pool if there is none. None if a table is full, which takes more
+    /// tenants with sessions than there can be sessions.
     pub fn create_tenant(&mut self, key: TenantKey) -> Option<u32> {
         let pool_key = key.pool();
         for _ in 0..MOST_DROPPED {
@@ -275,8 +276,8 @@ impl Core {
         Some(number)
     }
 
-    /// Its first session has come, or its last one gone, or its limits have changed: what of
-    /// them counts for its pool.
+    /// The tenant's first session has come, its last one has gone, or its limits have changed:
+    /// updates what counts for its pool.
     pub(super) fn count_limits(&mut self, number: u32) {
         let members = self.sessions.members_of_tenant(number);
         match members {
@@ -310,7 +311,7 @@ impl Core {
         self.count_served(number);
     }
 
-    /// What is served of a counted tenant, or reserved for it, may be another.
+    /// Updates the pool's and the group's counts of what is served and reserved for this tenant.
     pub(super) fn count_served(&mut self, number: u32) {
         let Some(tenant) = self.tenants.get_mut(number) else {
             return;
@@ -328,8 +329,8 @@ impl Core {
         }
     }
 
-    /// As many as there may be: the next of those that have no session goes, from where it
-    /// stopped the last time.
+    /// The table is full: drops the next tenant without a session, from where the last call
+    /// stopped.
     fn drop_one_unused_tenant(&mut self) {
         let from = &mut self.unused_tenants_from;
         if let Some(number) = self.unused_tenants.next_from(from) {
@@ -369,7 +370,7 @@ impl Core {
         Some(&self.tenant_key(*tenant)?.user)
     }
 
-    /// As whom a backend of this pool starts: whose turn it is, or any of its tenants.
+    /// The role as which a backend of this pool starts: the tenant whose turn it is, or any tenant.
     pub fn starts_as(&self, number: u32) -> Option<StartsAs> {
         let together = &self.pool(number)?.together;
         let superusers = together.superusers().iter().copied();
@@ -389,12 +390,12 @@ impl Core {
         self.tenant(number).map(Tenant::key)
     }
 
-    /// Of a session; None if there is none.
+    /// The tenant of a session; None if there is none.
     pub(super) fn tenant_of(&self, id: SessionId) -> Option<&Tenant> {
         self.tenant(self.sessions.get(id)?.tenant())
     }
 
-    /// Whose a session is.
+    /// The key of a session's tenant.
     pub fn key_of(&self, id: SessionId) -> Option<&Arc<TenantKey>> {
         self.tenant_of(id).map(Tenant::key)
     }
@@ -453,7 +454,7 @@ impl Core {
 // How many sessions a role has, and how many are in a database: what CONNECTION LIMIT and
 // max_sessions_per_user count, whatever the number of tenants.
 
-/// Who has none is not in it.
+/// A role or database without sessions has no entry.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Tally {
     of_role: HashMap<u32, usize>,
@@ -463,7 +464,7 @@ pub struct Tally {
 }
 
 impl Tally {
-    /// So many more of this tenant.
+    /// Adds sessions of this tenant.
     pub fn add(&mut self, key: &TenantKey, many: usize) {
         if many > 0 {
             *self.of_role.entry(key.role_oid).or_default() += many;
@@ -472,7 +473,7 @@ impl Tally {
         }
     }
 
-    /// So many fewer.
+    /// Subtracts sessions of this tenant.
     pub fn take(&mut self, key: &TenantKey, many: usize) {
         take(&mut self.of_role, key.role_oid, many);
         take(&mut self.in_database, key.database_oid, many);

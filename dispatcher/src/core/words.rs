@@ -1,9 +1,9 @@
-//! What the core is shown of the memory that backends write too.
+//! What the core sees of the memory that backends write too.
 //!
-//! Whatever is read here may be past when it is acted upon. So nothing is
-//! decided by it alone: a backend is claimed by an [`Action`](super::Action)
-//! whose loss comes back as an event, a session is somebody else's as long as
-//! its slot says so, and a count that is wrong for a moment costs a look more.
+//! A value read here may be out of date when the core acts on it. So no decision rests on it alone.
+//! A backend is claimed by an [`Action`](super::Action), and a lost claim comes back as an event. A
+//! session belongs to another process as long as its slot says so. A count that is wrong for a
+//! moment costs one more check.
 
 use super::SessionId;
 
@@ -20,13 +20,13 @@ pub enum Word {
 }
 
 impl Word {
-    /// It can be claimed: it has no session, or one that is silent.
+    /// It can be claimed: it has no session, or a silent one.
     pub fn is_free(self) -> bool {
         matches!(self, Word::Idle | Word::Linger)
     }
 }
 
-/// State of a session's slot, as far as it matters here.
+/// State of a session's slot, as far as the core needs it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Shown {
     Idle,
@@ -42,17 +42,17 @@ pub trait Words {
     fn backend_since_us(&self, slot: u32) -> i64;
     /// The session that a backend says it holds; 0: none.
     fn backend_session(&self, slot: u32) -> SessionId;
-    /// It says that its session is dedicated; so it takes nobody else.
+    /// The backend says that its session is dedicated: it takes no other session.
     fn backend_keeps(&self, slot: u32) -> bool;
     fn backend_has_served(&self, slot: u32) -> bool;
-    /// May a backend of ours be started in this slot?
+    /// May the dispatcher start a backend in this slot?
     fn slot_is_free(&self, slot: u32) -> bool;
 
-    /// Messages in a pool's ready queue. It may count one that has just been
-    /// taken, or whose taker died of it.
+    /// Messages in a pool's ready queue. It may count a message that has just been taken, or whose
+    /// taker died before it lowered the counter.
     fn queued(&self, pool: u32) -> i32;
 
-    /// The backend slot that holds a session; a slot that there is.
+    /// The existing backend slot that holds a session.
     fn holder(&self, index: u32) -> Option<u32>;
     fn shown(&self, index: u32) -> Shown;
     fn session_since_us(&self, index: u32) -> i64;
@@ -60,9 +60,9 @@ pub trait Words {
     fn index_is_free(&self, index: u32) -> bool;
     fn last_backend(&self, index: u32) -> Option<u32>;
     fn transactions(&self, index: u32) -> u64;
-    /// It was cancelled on its way to a backend.
+    /// The session was cancelled on its way to a backend.
     fn is_cancelled(&self, index: u32) -> bool;
     fn idle_timeout_us(&self, index: u32) -> i64;
-    /// The backend that has taken the ticket which was out last, if one has.
+    /// The backend that has taken the last ticket offered, if one has.
     fn ticket_taker(&self) -> Option<u32>;
 }

@@ -45,19 +45,18 @@
 /* ----------------------------------------------------------------
  *		Roles and databases by name, for a process without a database.
  *
- * The launcher has no database, so only the shared catalogs that every
- * process can read before it has one are within reach: pg_authid,
+ * The launcher has no database, so it can use only the shared catalogs that
+ * every process can read before it has a database: pg_authid,
  * pg_auth_members, pg_database (RelationCacheInitializePhase2 in relcache.c).
- * Their TOAST tables are not: reading one is FATAL ("cannot read pg_class
- * without having selected a database", ScanPgRelation), which no PG_CATCH
- * sees.  A catalog cache fetches toasted values as soon as it is asked for a
- * row (CatalogCacheCreateEntry in catcache.c), and a row that long is within
- * anybody's power: a user may give himself a SCRAM verifier with a salt of
+ * It cannot use their TOAST tables: reading one is FATAL ("cannot read
+ * pg_class without having selected a database", ScanPgRelation), which no
+ * PG_CATCH catches.  A catalog cache fetches toasted values as soon as it is
+ * asked for a row (CatalogCacheCreateEntry in catcache.c), and any user can
+ * cause such a long row: he may give himself a SCRAM verifier with a salt of
  * any length.  So rows are read by scans, as GetDatabaseTuple in postinit.c
- * does, and no cache is asked for one that has not been seen to be readable; nor
- * is anything that does so by itself, as has_privs_of_role()
- * (database_access.c has what we use of it).
- * ----------------------------------------------------------------
+ * does.  No cache is asked for a row before a scan has shown that the row is
+ * readable, and no function is called that asks a cache by itself, as
+ * has_privs_of_role() does (database_access.c has the replacement).
  */
 
 SysScanDesc
@@ -72,7 +71,7 @@ baton_shared_scan(Relation catalog, Oid index, AttrNumber attribute,
 							  NULL, 1, &key);
 }
 
-/* A copy of the row whose attribute is that; or NULL. */
+/* Returns a copy of the row with this value of the attribute, or NULL. */
 static HeapTuple
 row_by(Relation catalog, Oid index, AttrNumber attribute, RegProcedure equal, Datum value)
 {
@@ -88,12 +87,12 @@ row_by(Relation catalog, Oid index, AttrNumber attribute, RegProcedure equal, Da
 }
 
 /*
- * With these locks held, to look at roles once more accepts no invalidations
- * (LockRelationOid() in lmgr.c, 15 to 18: only who gets a lock anew does), and as
- * long as none are accepted the catalog snapshot is the same
- * (GetNonHistoricCatalogSnapshot() in snapmgr.c).  So a row that could be read
- * can be read by a catalog cache, too.  Which indexes: those of the caches
- * AUTHNAME and AUTHMEMMEMROLE (syscache.c).
+ * While these locks are held, another look at roles accepts no invalidations
+ * (LockRelationOid() in lmgr.c, 15 to 18, accepts them only if it acquires a
+ * lock that was not held).  As long as none are accepted, the catalog snapshot
+ * stays the same (GetNonHistoricCatalogSnapshot() in snapmgr.c).  So a catalog
+ * cache can read every row that a scan could read.  The indexes are those of
+ * the caches AUTHNAME and AUTHMEMMEMROLE (syscache.c).
  */
 void
 baton_roles_hold(void)
@@ -136,7 +135,7 @@ role_by(Oid index, AttrNumber attribute, RegProcedure equal, Datum value, BatonR
 		if (!is_null && role->readable)
 			role->verifier = TextDatumGetCString(value);
 
-		/* a verifier must not lie about in free memory */
+		/* a verifier must not remain in freed memory */
 		explicit_bzero(row->t_data, row->t_len);
 		heap_freetuple(row);
 	}
@@ -198,50 +197,55 @@ baton_database_row(const char *name)
 }
 
 /* ----------------------------------------------------------------
- *		Noticing what a backend reads only when it starts.
+ *		Noticing changes of what a backend reads only when it starts.
  *
  * A backend reads pg_db_role_setting once, at its start (process_settings()
- * in postinit.c).  A client that connects after ALTER ROLE or ALTER DATABASE
- * SET expects the new state.  So the transaction that commits such a change raises
- * the mark of the role and the database that it is about, and then
- * control->settings_generation, by which the dispatcher sees that there is one, in
- * whatever process of the server it runs.  A pooled backend that is to greet a
- * session which began after that reads the settings of its role again first
- * (baton_settings_suit in identity.c); nobody else is concerned.
- * Marks are raised after the change has become visible (XACT_EVENT_COMMIT comes
- * after ProcArrayEndTransaction() in CommitTransaction()); who reads a
- * mark before the catalog can therefore only look older than he is.
+ * in postinit.c).  A client that connects after ALTER ROLE SET or ALTER
+ * DATABASE SET expects the new state.  So the transaction that commits such a
+ * change, in any process of the server, raises the mark of the role and
+ * database concerned, and then control->settings_generation, by which the
+ * dispatcher notices the change.  Before a pooled backend greets a session
+ * that began after the change, it reads the settings of its role again
+ * (baton_become_look in identity.c); no other session is affected.  Marks
+ * are raised after the change has become visible (XACT_EVENT_COMMIT comes
+ * after ProcArrayEndTransaction() in CommitTransaction()).  A process that
+ * reads a mark before it reads the catalog can therefore only appear older
+ * than it is.
  *
- * The changes are seen by object_access_hook: AlterSetting() in
- * pg_db_role_setting.c calls it for ALTER ROLE and ALTER DATABASE, SET and
- * RESET.  If nothing called it, but the transaction has an invalidation message
- * for the catalog, a superuser has changed rows himself, which is taken for a
- * change of everybody's; DROP ROLE and DROP DATABASE by others delete the rows of what
- * is gone, and concern nobody.  A savepoint rolled back is not told apart: a
- * mark too many costs a look at the next login, no more.  What else changes of
- * a role or a database counts at logins only, or makes it
- * another one: a pool is one of OIDs, and of a superuser or not (pool.rs).
+ * object_access_hook sees the changes: AlterSetting() in pg_db_role_setting.c
+ * calls it for ALTER ROLE and ALTER DATABASE, SET and RESET.  If the hook was
+ * not called but the transaction has an invalidation message for the catalog,
+ * a superuser has changed rows directly; that counts as a change for all
+ * roles.  DROP ROLE and DROP DATABASE by other users delete the rows of the
+ * dropped object, and affect no session.  Changes that a savepoint rolled
+ * back are not told apart: an unnecessary mark costs a look at the next
+ * login.  Other changes of a role or a database count at logins only, or make
+ * it a different one: a pool is identified by OIDs and by whether the role is
+ * a superuser (pools.rs).
  *
- * A prepared transaction is committed by whoever likes, possibly after a
- * restart, and no hook tells what it did.  So COMMIT PREPARED compares
- * pg_db_role_setting, which is small, before and after, mark by mark.
+ * Any session may commit a prepared transaction, possibly after a restart,
+ * and no hook tells what the transaction did.  So COMMIT PREPARED compares
+ * the contents of pg_db_role_setting, which is small, before and after, mark
+ * by mark.
  *
- * No role's changes, however many in a transaction, count as another's but by a mark
- * that they share.
+ * Changes of one role, however many a transaction makes, count as another
+ * role's only if both share a mark.
  *
- * An event trigger that comes or changes is a change of its database, too: it
- * may be one on login, and what clients were greeted with before must not be
- * told to the next (pg_process.h).
+ * Creating or altering an event trigger is a change of its database, too: it
+ * may be a login trigger, and then the greeting that earlier clients got must
+ * not be reused for the next client (pg_process.h).
  *
- * On a standby the launcher looks instead (pool_settings.c).
- * ----------------------------------------------------------------
+ * On a standby the launcher compares the catalog instead (pool_settings.c).
  */
 
-/* What this transaction's commit changes of what a starting backend reads: by mark. */
+/* The marks of the settings that this transaction's commit changes. */
 static bool changes[BATON_SETTINGS_MARKS];
 static bool has_changes = false;
 
-/* It has dropped a role or database, and settings with it (DropSetting). */
+/*
+ * The transaction has dropped a role or database, and its settings
+ * (DropSetting).
+ */
 static bool has_dropped = false;
 
 void
@@ -295,7 +299,10 @@ baton_settings_object_access(ObjectAccessType access, Oid class, Oid object, voi
 		has_dropped = true;
 }
 
-/* Has this transaction changed the catalog?  See RelationInvalidatesSnapshotsOnly(). */
+/*
+ * Has this transaction changed pg_db_role_setting?  See
+ * RelationInvalidatesSnapshotsOnly().
+ */
 static bool
 catalog_changed(void)
 {
@@ -312,7 +319,7 @@ catalog_changed(void)
 	return found;
 }
 
-/* Only a superuser changes rows himself. */
+/* Only a superuser can change rows directly. */
 static bool
 rows_changed(void)
 {
@@ -357,7 +364,10 @@ baton_settings_row_hash(HeapTuple tuple)
 	return hash_bytes_extended((unsigned char *) &row, sizeof(row), 0);
 }
 
-/* For each mark one number for what is in pg_db_role_setting, in any order. */
+/*
+ * For each mark a hash of its rows in pg_db_role_setting, independent of their
+ * order.
+ */
 static uint64 *
 settings_fingerprints(void)
 {
@@ -382,7 +392,10 @@ settings_fingerprints(void)
 void
 baton_settings_utility_begins(BatonUtility *utility)
 {
-	/* inside a transaction block it will be refused, which may be aborted */
+	/*
+	 * inside a transaction block, which may be aborted, the statement is
+	 * refused
+	 */
 	if (IsA(utility->statement, TransactionStmt) &&
 		((const TransactionStmt *) utility->statement)->kind == TRANS_STMT_COMMIT_PREPARED &&
 		utility->top_level && !IsTransactionBlock())
@@ -411,92 +424,101 @@ baton_settings_utility_done(const BatonUtility *utility)
 }
 
 /* ----------------------------------------------------------------
- *		Noticing what may change who may log in, and how, and with what.
+ *		Noticing changes of what a login depends on.
  *
- * The dispatcher keeps the launcher's answers (login.c) and gives them again
- * as long as control->login_generation stays as it was before it asked.  So
- * that number must be raised
- *	- by whoever commits a change of pg_authid, pg_auth_members, pg_database
- *	  or pg_parameter_acl, in whatever process of the server, and
- *	- by the launcher, when it has read its configuration files again.
+ * The dispatcher keeps the launcher's answers (login.c) and reuses them as
+ * long as control->login_generation has the value that it had before the
+ * dispatcher asked.  So that number must be raised
+ * - by the process that commits a change of pg_authid, pg_auth_members,
+ *   pg_database or pg_parameter_acl, in any process of the server, and
+ * - by the launcher, after it has read its configuration files again.
  *
  * The process that raises it also writes what has changed into
- * control->login_changes, and raises it once for each entry: a role that changes
- * its own password, or creates roles, in a loop must not empty the answers kept
- * for all others.
- *	- A changed row of pg_authid concerns the answers for that role's name.  What
- *	  other roles may do depends on their memberships in it and on its name, not
- *	  on its attributes.  Up to 15 rolinherit is an exception, see login.c.
- *	- A changed row of pg_auth_members concerns the answers that depend on
- *	  memberships at all: few do, and which roles are members of which through
- *	  others is costly to find out.  A rename concerns them, too, for lines of
- *	  pg_hba.conf have groups by name.  So does a commit that changes several
- *	  roles, in which one may have taken the name of another.
- *	- A changed row of pg_database concerns the answers for that database.
+ * control->login_changes, and raises it once for each entry: a role that
+ * changes its own password, or creates roles, in a loop must not discard the
+ * answers kept for all other roles.
+ * - A changed row of pg_authid affects the answers for that role's name.
+ *   What other roles may do depends on their memberships in it and on its
+ *   name, not on its attributes.  Up to 15 rolinherit is an exception, see
+ *   login.c.
+ * - A changed row of pg_auth_members affects all answers that depend on
+ *   memberships.  Few do, and finding out which roles are indirect members of
+ *   which is costly.  A rename affects these answers, too, because lines of
+ *   pg_hba.conf name groups.  So does a commit that changes several roles, in
+ *   which one role may have taken the name of another.
+ * - A changed row of pg_database affects the answers for that database.
  *
- * Likewise what clients are greeted with follows from what names in settings and
- * startup options mean (session_start.c): of text search configurations, of the
- * schemas that they are looked for in, of tablespaces and access methods.
- * control->names_generation is raised by whoever commits a change of those.  It
- * is a number of its own, for schemas come and go (those of temporary tables,
- * too), and should cost nobody the launcher's answers.
+ * Likewise the greeting of a client follows from what names in settings and
+ * startup options mean (session_start.c): names of text search
+ * configurations, of the schemas that they are looked up in, of tablespaces
+ * and access methods.  The process that commits a change of those raises
+ * control->names_generation.  It is a separate number because schemas come
+ * and go (those of temporary tables, too), which should not discard the
+ * launcher's answers.
  *
- * When, in a commit?  A client that asks after the raise must get the new
- * answer from the launcher, whose catalog caches are as new as the
- * invalidation messages it has received.  XACT_EVENT_COMMIT is too early:
+ * A client that asks after the raise must get the new answer from the
+ * launcher.  Its catalog caches are as new as the invalidation messages it
+ * has received.  XACT_EVENT_COMMIT is too early for the raise:
  * CommitTransaction() in xact.c sends the messages after it, in
  * AtEOXact_Inval().  The resource owner's release after locks comes later
- * still, and before the client is told.  The launcher receives the messages
- * when it starts the transaction in which it answers (AtStart_Cache()).
+ * still, and before the client gets its reply.  The launcher receives the
+ * messages when it starts the transaction in which it answers
+ * (AtStart_Cache()).
  *
  * What has changed is read from the messages themselves, before the commit
  * (xactGetCommittedInvalidationMessages() in inval.c), which costs nothing in
  * a transaction that changed no catalog.  Callbacks for changed caches would
- * not do: a transaction's last command need not have run its own.
+ * not suffice: a transaction's last command need not have run its own.
  *
- * A prepared transaction's messages are sent by whoever commits it, before
- * COMMIT PREPARED ends (FinishPreparedTransaction() in twophase.c); what they
- * are does not show, so each COMMIT PREPARED raises both numbers.
+ * The messages of a prepared transaction are sent by the session that commits
+ * it, before COMMIT PREPARED ends (FinishPreparedTransaction() in
+ * twophase.c).  Their contents are not visible, so each COMMIT PREPARED
+ * raises both numbers.
  *
- * On a standby nobody raises them; there launcher and backends let nothing be
- * kept that depends on them.
- * ----------------------------------------------------------------
+ * On a standby no process raises them; there launcher and backends do not
+ * allow answers that depend on them to be kept.
  */
 
-/* Of a commit that changes more rows of a catalog than this, all answers are old. */
+/*
+ * A commit that changes more rows of a catalog than this invalidates all
+ * answers.
+ */
 #define MOST_ROWS 32
 
-/* The rows with messages of one catalog cache. */
+/* The rows of one catalog cache that have messages. */
 typedef struct Rows
 {
-	int			count;			/* more than MOST_ROWS: not all are here */
+	int			count;			/* above MOST_ROWS: hashes[] is incomplete */
 	uint32		hashes[MOST_ROWS];
 } Rows;
 
-/* What a login depends on. */
+/* Changes of what a login depends on. */
 typedef struct Changes
 {
-	bool		logins;			/* login_generation is for */
-	bool		names;			/* names_generation is for */
-	bool		others;			/* of what logins depend on, more than what is
-								 * below */
+	bool		logins;			/* login_generation must be raised */
+	bool		names;			/* names_generation must be raised */
+	bool		others;			/* logins depend on a change that the members
+								 * below do not describe */
 	bool		memberships;
 	Rows		role_names;
 	Rows		role_oids;
 	Rows		databases;
 } Changes;
 
-/* Of the commit under way. */
+/* The changes of the transaction that is committing. */
 static Changes change_pending = {0};
 
-/* Has a change been made that stays even if this transaction fails? */
+/* Changes that remain even if this transaction fails. */
 static struct
 {
 	bool		logins;
 	bool		names;
 }			change_made = {0};
 
-/* Most transactions have none, and this is costly beside the rest of theirs. */
+/*
+ * Most transactions have no changes, and clearing the struct is costly
+ * compared with the rest of their commit.
+ */
 static void
 forget_pending(void)
 {
@@ -662,7 +684,10 @@ baton_login_transaction(XactEvent event)
 	}
 }
 
-/* Called for each owner below the transaction's, too: the first one raises. */
+/*
+ * Called for the resource owners below the transaction's, too.  The first call
+ * with is_top raises.
+ */
 void
 baton_login_release(ResourceReleasePhase phase, bool is_commit, bool is_top)
 {
@@ -682,8 +707,8 @@ void
 baton_login_utility_begins(BatonUtility *utility)
 {
 	/*
-	 * COMMIT PREPARED may fail after it has committed.  Likewise DROP
-	 * DATABASE, which marks the database in place (dropdb()).
+	 * COMMIT PREPARED may fail after it has committed.  So may DROP DATABASE,
+	 * which marks the database in place (dropdb()).
 	 */
 	if (IsA(utility->statement, DropdbStmt))
 		change_made.logins = true;

@@ -20,25 +20,26 @@
 #include "utils/resowner.h"
 
 /* ----------------------------------------------------------------
- *		What the watchers of a utility statement share (pg_baton.c calls them).
- * ----------------------------------------------------------------
+ *		The state of a utility statement that its watchers share (pg_baton.c
+ *		calls them).
  */
 
 /*
- * A utility statement on its way.  What a watcher has to know again when it
- * has succeeded it notes here as it begins: the tree may be gone by then
- * (ROLLBACK and DISCARD drop plans).
+ * A utility statement in execution.  A watcher stores here, before the
+ * statement runs, what it needs after success: the parse tree may be freed by
+ * then (ROLLBACK and DISCARD drop plans).
  */
 typedef struct BatonUtility
 {
 	const Node *statement;		/* NULL once it has run */
-	bool		top_level;		/* a client's own, of no function's or DO's */
+	bool		top_level;		/* sent by the client, not run by a function
+								 * or DO */
 
 	bool		loads;			/* taint_watch.c: LOAD */
 	bool		prepares;		/* statement_tracking.c: PREPARE */
 	bool		discards_plans; /* statement_tracking.c: DISCARD PLANS or ALL */
-	uint64	   *settings_before;	/* catalog_watch.c: to compare with; NULL:
-									 * not */
+	uint64	   *settings_before;	/* catalog_watch.c: fingerprints to
+									 * compare with, or NULL */
 } BatonUtility;
 
 /* ----------------------------------------------------------------
@@ -46,7 +47,7 @@ typedef struct BatonUtility
  * ----------------------------------------------------------------
  */
 
-/* What pg_authid says of a role. */
+/* A role's row of pg_authid. */
 typedef struct BatonRole
 {
 	Oid			oid;
@@ -55,75 +56,85 @@ typedef struct BatonRole
 	bool		can_login;
 	int32		connection_limit;	/* -1: none */
 	bool		expires;
-	TimestampTz valid_until;	/* if it expires */
-	bool		readable;		/* false: its row is too long to be read
+	TimestampTz valid_until;	/* valid if expires is set */
+	bool		readable;		/* false: the row is too long to be read
 								 * without a database */
 	char	   *verifier;		/* NULL: no password, or not readable */
 } BatonRole;
 
 /*
- * All of these within a transaction.  From here to its end roles and memberships
- * are what they are now, also for the catalog caches.
+ * These functions run within a transaction.  From this call to its end, roles
+ * and memberships stay as they are, also for the catalog caches.
  */
 extern void baton_roles_hold(void);
 
-/* False if there is no such role. */
+/* Returns false if there is no such role. */
 extern bool baton_role_by_name(const char *name, BatonRole *role);
 extern bool baton_role_by_oid(Oid oid, BatonRole *role);
 
-/* The first there is, if it may; NULL: none may. */
+/*
+ * The bootstrap superuser's name if it may log in, else another superuser's;
+ * NULL if none may.
+ */
 extern char *baton_superuser_who_may_log_in(void);
 
-/* Overwrites the verifier: nobody needs it any more. */
+/* Overwrites the verifier, which is no longer needed. */
 extern void baton_role_wipe(BatonRole *role);
 
 /*
  * Scans a shared catalog for rows with that value, by the index if the process
- * has come far enough to use one.  `equal` is the type's equality function.
+ * can use indexes already.  `equal` is the type's equality function.
  */
 extern SysScanDesc baton_shared_scan(Relation catalog, Oid index, AttrNumber attribute,
 									 RegProcedure equal, Datum value);
 
-/* The row of pg_database; NULL if there is no such database. */
+/* Returns the row of pg_database, or NULL if there is no such database. */
 extern HeapTuple baton_database_row(const char *name);
 
 /* ----------------------------------------------------------------
- *		Noticing ALTER ROLE/DATABASE ... SET.
- * ----------------------------------------------------------------
+ *		Noticing ALTER ROLE SET and ALTER DATABASE SET.
  */
 
-/* From the hooks on object access and transactions (pg_baton.c). */
+/* Called by the hooks on object access and transactions (pg_baton.c). */
 extern void baton_settings_object_access(ObjectAccessType access, Oid class, Oid object,
 										 void *argument);
 extern void baton_settings_transaction(XactEvent event);
 
-/* A utility statement begins, which may fail; it has succeeded. */
+/*
+ * Called before a utility statement, which may fail, and after its success.
+ */
 extern void baton_settings_utility_begins(BatonUtility *utility);
 extern void baton_settings_utility_done(const BatonUtility *utility);
 
 /*
- * Backends from before this moment must not serve clients who come later, of
- * this role and this database (InvalidOid: of all).
+ * From now on, backends that started before this call must not serve new
+ * clients of this role and database (InvalidOid: all) without reading the
+ * settings again.
  */
 extern void baton_role_settings_changed(Oid database, Oid role);
 
 /*
- * One number for a row of pg_db_role_setting: where it stands, and which
- * transaction put it there.  Their sum tells whether any has changed.
+ * A hash of a row's place in pg_db_role_setting and of the transaction that
+ * inserted it.  The sum over all rows tells whether any row has changed.
  */
 extern uint64 baton_settings_row_hash(HeapTuple tuple);
 
 /* ----------------------------------------------------------------
- *		Noticing what may change who may log in, and how.
- * ----------------------------------------------------------------
+ *		Noticing changes of what a login depends on.
  */
 
-/* From pg_baton.c: a utility statement begins; a transaction is on its way. */
+/*
+ * Called by pg_baton.c: before a utility statement; at transaction events; at
+ * the release of resources.
+ */
 extern void baton_login_utility_begins(BatonUtility *utility);
 extern void baton_login_transaction(XactEvent event);
 extern void baton_login_release(ResourceReleasePhase phase, bool is_commit, bool is_top);
 
-/* What a LOGIN_ANSWER depends on has changed: none kept is good any more. */
+/*
+ * Invalidates all kept LOGIN_ANSWERs: something that they depend on has
+ * changed.
+ */
 extern void baton_login_changed(void);
 
 #endif							/* BATON_CATALOG_WATCH_H */

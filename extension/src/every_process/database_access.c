@@ -55,30 +55,32 @@
  *
  * The launcher must know, and cannot ask as a backend does: all checks of
  * privileges look roles up in a catalog cache (has_privs_of_role, through
- * has_rolinherit in acl.c), and a row that is partly in a TOAST table is the
- * launcher's end (catalog_watch.c says why).  Any role can make itself such
- * a row, and grant itself to another, so that to leave the check out where
- * such roles are near would be a way past it.  So the rule of
- * pg_database_aclcheck() is followed here with scans alone, which need no
- * more of a role than its inline attributes.
+ * has_rolinherit in acl.c), and a row that is partly in a TOAST table ends
+ * the launcher (catalog_watch.c says why).  Any role can make its own row
+ * that long, and grant itself to another role.  If the check were left out
+ * for roles with such memberships, a role could bypass it.  So this code
+ * follows the rule of pg_database_aclcheck() with scans alone, which read
+ * only the inline attributes of a role.
  *
- * What remains is a list of privileges that was itself moved out of the
- * database's row.  A backend can read that one, and asks when it greets.  So it is
- * with a role of very many memberships: a role with CREATEROLE can give itself as
- * many as it likes, and logins of all others would wait for the launcher to follow them.
- * ----------------------------------------------------------------
+ * Two cases remain.  A list of privileges may itself be moved out of the
+ * database's row; a backend can read it, and checks when it greets.  A role
+ * may have very many memberships: a role with CREATEROLE can give itself any
+ * number, and all other logins would wait while the launcher follows them.
+ * There, too, the backend checks.
  */
 
-/* What a scan costs, in rows. */
+/* The cost of a scan, in rows. */
 #define ROWS_A_SCAN 50
 
-/* The roles whose privileges a role has, as far as they have been found. */
+/*
+ * The roles that give a role their privileges, as far as they have been found.
+ */
 typedef struct Membership
 {
 	List	   *roles;			/* in the order in which they are followed */
-	HTAB	   *found;			/* the same, to be looked up */
-	int			rows_left;		/* so many rows more may be read */
-	bool		without_privileges; /* follows those that are not inherited,
+	HTAB	   *found;			/* the same roles, for lookup */
+	int			rows_left;		/* the number of rows that may still be read */
+	bool		without_privileges; /* follow memberships without inheritance,
 									 * too */
 } Membership;
 
@@ -93,9 +95,9 @@ add_role(Membership *membership, Oid role)
 }
 
 /*
- * The next row that has this value.  All that are read count, and a scan for as many:
- * as long as a process has not read the descriptions of the indexes, it passes over the
- * whole catalog.
+ * Scans for the rows with this value.  Each row read counts, and each scan
+ * counts as ROWS_A_SCAN rows: until the process has read the descriptions of
+ * the indexes, a scan passes over the whole catalog.
  */
 static SysScanDesc
 begin_scan(Membership *membership, Relation catalog, Oid index, AttrNumber attribute, Oid value)
@@ -112,7 +114,7 @@ next_row(Membership *membership, SysScanDesc scan)
 	return --membership->rows_left > 0 ? systable_getnext(scan) : NULL;
 }
 
-/* Does it use the privileges of the roles it is a member of? */
+/* Does the role use the privileges of the roles it is a member of? */
 static bool
 inherits(Membership *membership, Relation authid, Oid role)
 {
@@ -134,7 +136,7 @@ inherits(Membership *membership, Relation authid, Oid role)
 	return result;
 }
 
-/* The roles that it is directly a member of. */
+/* Adds the roles that this role is directly a member of. */
 static void
 add_memberships(Membership *membership, Relation members, Oid role, bool role_inherits)
 {
@@ -156,9 +158,10 @@ add_memberships(Membership *membership, Relation members, Oid role, bool role_in
 }
 
 /*
- * All roles whose privileges it has, itself first; as roles_is_member_of in
- * acl.c.  A database's owner is a member of pg_database_owner there, but that
- * function knows it of a process's own database only.  False if not all were read.
+ * Finds all roles that give the role their privileges, itself first, as
+ * roles_is_member_of in acl.c does.  There, a database's owner is a member of
+ * pg_database_owner, but that function knows the owner of the process's own
+ * database only.  Returns false if not all rows were read.
  */
 static bool
 find_roles(Membership *membership, Oid role, Oid database_owner)
@@ -169,7 +172,7 @@ find_roles(Membership *membership, Oid role, Oid database_owner)
 	ListCell   *cell;
 
 	add_role(membership, role);
-	/* the list grows meanwhile, as it does there */
+	/* the list grows during the loop, as it does in acl.c */
 	foreach(cell, membership->roles)
 	{
 		Oid			member = lfirst_oid(cell);
@@ -186,11 +189,11 @@ find_roles(Membership *membership, Oid role, Oid database_owner)
 	return membership->rows_left > 0;
 }
 
-/* Is one of these roles, or everybody, granted CONNECT? */
+/* Is CONNECT granted to one of these roles, or to PUBLIC? */
 static bool
 is_granted(const Acl *list, const Membership *membership)
 {
-	/* ACL_DAT, whose macro our warnings object to; there are no NULLs in it */
+	/* the macro ACL_DAT causes compiler warnings; the array has no NULLs */
 	const AclItem *items = (const AclItem *) ((const char *) list + ARR_OVERHEAD_NONULLS(1));
 
 	for (int i = 0; i < ACL_NUM(list); i++)
@@ -275,7 +278,7 @@ baton_connect_privilege(HeapTuple row, Oid role, int most_rows)
 	list = is_null ? acldefault(OBJECT_DATABASE, form->datdba) : DatumGetAclPCopy(value);
 	table_close(catalog, AccessShareLock);
 
-	/* mostly everybody may, and nobody's memberships need be known */
+	/* mostly PUBLIC has the privilege, and memberships need not be read */
 	if (is_granted(list, NULL))
 		result = BATON_PRIVILEGE_HELD;
 	else if (OidIsValid(role))
@@ -300,50 +303,52 @@ baton_connect_check(void)
 }
 
 /* ----------------------------------------------------------------
- *		The pool leaves a database that a statement wants for itself.
+ *		The pool leaves a database that a statement needs for itself.
  *
- * DROP DATABASE, ALTER DATABASE RENAME and SET TABLESPACE, and CREATE DATABASE
- * of its template, demand that nobody else is connected (CountOtherDBBackends,
- * procarray.c).  They count processes: a pool's idle backend would be somebody,
- * and a session between two transactions nobody.  So the dispatcher is asked
- * before the statement runs.  If no session is there it makes its backends
- * leave, for which the server itself then waits.  If there are some this waits
- * for them as the server would, and then fails with the server's error.
+ * DROP DATABASE, ALTER DATABASE RENAME and SET TABLESPACE, and CREATE
+ * DATABASE of its template, demand that no other session is connected
+ * (CountOtherDBBackends, procarray.c).  The server counts processes: an idle
+ * backend of the pool would count, and a session between two transactions
+ * would not.  So this code asks the dispatcher before the statement runs.  If
+ * the database has no session, the dispatcher makes its backends leave, and
+ * the server itself waits for them.  If it has sessions, this code waits for
+ * them as the server would, and then fails with the server's error.
  *
- * We take the server's lock on the database first, as the statement will:
- * nobody can come in over the server's own port meanwhile.  The connection to
- * the dispatcher stays open until that lock is released; as long as it is, the
- * pool lets nobody in either (holds.rs).
+ * First it takes the lock on the database that the statement will take, so
+ * that no session can connect through the server's own port meanwhile.  The
+ * connection to the dispatcher stays open until that lock is released; as
+ * long as it is open, the pool admits no session either (database_lock.rs).
  *
- * Nothing is asked before the permissions and the other conditions that are
- * cheap to look at are what the statement wants.  A dispatcher that is not
- * there or does not answer has no say: the statement goes on.
- * ----------------------------------------------------------------
+ * The dispatcher is asked only if the permissions and the other cheap
+ * conditions are met.  If the dispatcher is absent or does not answer, the
+ * statement goes on.
  */
 
-/* A dispatcher that says nothing for so long has no say. */
+/*
+ * After this time without an answer of the dispatcher, the statement goes on.
+ */
 #define ANSWER_TIMEOUT_MS 2000
 
 /* As in CountOtherDBBackends: 50 times 100 ms. */
 #define LEAVE_TRIES 50
 #define LEAVE_STEP_MS 100
 
-/* What a statement wants. */
+/* The exclusive use of a database that a statement demands. */
 typedef struct Demand
 {
-	const char *database;		/* NULL: nothing */
+	const char *database;		/* NULL: none */
 	LOCKMODE	lock;
 	bool		is_template;	/* for CREATE DATABASE */
 	bool		forced;
 } Demand;
 
-/* Connections of this transaction to the dispatcher, each of which holds a
- * database. */
+/*
+ * Connections of this transaction to the dispatcher; each holds a database.
+ */
 static List *holds = NIL;
 
 /* --------------------------------
- *		what the statement wants, and whether it may
- * --------------------------------
+ *		what the statement demands, and whether it is permitted
  */
 
 static const char *
@@ -375,8 +380,8 @@ has_option(List *options, const char *name)
 }
 
 /*
- * As have_createdb_privilege() (dbcommands.c), which the older minor releases
- * of 15 keep to themselves.
+ * As have_createdb_privilege() (dbcommands.c), which is not exported in the
+ * older minor releases of 15.
  */
 static bool
 may_create_databases(void)
@@ -452,13 +457,19 @@ demand_of(BatonUtility *utility)
 			return demand;
 	}
 
-	/* These may not be in a transaction block, which they check first. */
+	/*
+	 * These statements cannot run in a transaction block, and check that
+	 * first.
+	 */
 	if (IsInTransactionBlock(utility->top_level))
 		demand.database = NULL;
 	return demand;
 }
 
-/* The database, if the statement may have it; else the statement says why not. */
+/*
+ * The database, if the statement is permitted; otherwise the statement itself
+ * reports why not.
+ */
 static Oid
 database_for(const Demand *demand, const Node *statement)
 {
@@ -487,18 +498,19 @@ database_for(const Demand *demand, const Node *statement)
 }
 
 /* --------------------------------
- *		asking
- * --------------------------------
+ *		asking the dispatcher
  */
 
-/* A connection to the dispatcher that lasts as long as the transaction. */
+/*
+ * Opens a connection to the dispatcher that lasts as long as the transaction.
+ */
 static int
 open_hold(void)
 {
 	MemoryContext caller;
 	int			fd;
 
-	/* so that adding to it later cannot fail */
+	/* allocate first, so that storing the descriptor cannot fail */
 	caller = MemoryContextSwitchTo(TopMemoryContext);
 	holds = lappend_int(holds, -1);
 	MemoryContextSwitchTo(caller);
@@ -540,9 +552,10 @@ pause_ms(long ms)
 }
 
 /*
- * How many sessions are there?  -1: nobody says so.  With check_rights, an ERROR
- * if the user may not end one of them: the rules and the texts of
- * TerminateOtherDBBackends() (procarray.c) are pg_terminate_backend()'s.
+ * Returns the number of sessions, or -1 if the dispatcher does not answer.
+ * With check_rights, raises an ERROR if the user may not terminate one of
+ * them: the rules and the texts of TerminateOtherDBBackends() (procarray.c)
+ * are those of pg_terminate_backend().
  */
 static int
 ask(int fd, Oid database, bool forced, bool check_rights)
@@ -584,7 +597,7 @@ ask(int fd, Oid database, bool forced, bool check_rights)
 	}
 }
 
-/* Pooled backends in a database, but for this one. */
+/* The number of pooled backends in a database, without this one. */
 static int
 pooled_backends_in(Oid database)
 {
@@ -606,7 +619,10 @@ pooled_backends_in(Oid database)
 	return count;
 }
 
-/* The statement's own error, with sessions in the place of pooled backends. */
+/*
+ * Raises the statement's own error, counting sessions in place of pooled
+ * backends.
+ */
 static void
 fail_busy(const Demand *demand, Oid database, int sessions)
 {
@@ -649,7 +665,10 @@ baton_database_utility_begins(BatonUtility *utility)
 	sessions = ask(fd, database, false, demand.forced);
 	if (demand.forced && sessions > 0)
 	{
-		/* those in backends end with them, which the statement sees to */
+		/*
+		 * sessions in backends end with the backends, which the statement
+		 * terminates
+		 */
 		(void) ask(fd, database, true, false);
 		return;
 	}
@@ -662,7 +681,10 @@ baton_database_utility_begins(BatonUtility *utility)
 	if (sessions > 0)
 		fail_busy(&demand, database, sessions);
 
-	/* WITH (FORCE) asks for a right to end what is there: let it be gone. */
+	/*
+	 * WITH (FORCE) requires a right to terminate the processes that remain:
+	 * wait until the pool's have gone.
+	 */
 	for (int i = 0; demand.forced && i < LEAVE_TRIES && pooled_backends_in(database) > 0; i++)
 		pause_ms(LEAVE_STEP_MS / 10);
 }

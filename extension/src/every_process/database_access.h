@@ -22,8 +22,9 @@
  */
 
 /*
- * The launcher, for which all logins wait, reads so many rows for the memberships of one
- * role: a few milliseconds, and some hundred memberships.
+ * The launcher, for which all logins wait, reads at most this many rows for
+ * the memberships of one role: a few milliseconds, and some hundred
+ * memberships.
  */
 #define BATON_MEMBERSHIP_ROWS 50000
 
@@ -33,40 +34,46 @@ typedef enum BatonPrivilege
 	BATON_PRIVILEGE_MISSING,
 
 	/*
-	 * the list is too long to be read without a database, or there are too
-	 * many roles
+	 * the list is too long to be read without a database, or the role has too
+	 * many memberships
 	 */
 	BATON_PRIVILEGE_UNKNOWN,
 } BatonPrivilege;
 
 /*
- * For a process without a database, within a transaction; `row` is the
- * database's of pg_database, the role no superuser.  So many rows are read at most to
- * find what it is a member of, directly or not.
+ * For a process without a database, within a transaction.  `row` is the
+ * database's row of pg_database; the role is not a superuser.  At most
+ * most_rows rows are read to find its direct and indirect memberships.
  */
 extern BatonPrivilege baton_connect_privilege(HeapTuple row, Oid role, int most_rows);
 
-/* Likewise: can all be found that it is a member of, whether it has their privileges or not? */
+/*
+ * Can all memberships of the role be found within most_rows rows, with or
+ * without inheritance of privileges?
+ */
 extern bool baton_has_few_memberships(Oid role, int most_rows);
 
 /*
- * In a backend of that database, within a transaction: as CheckMyDatabase in
- * postinit.c, an ERROR if the authenticated user may not be here (any more).
+ * In a backend of the database, within a transaction: as CheckMyDatabase in
+ * postinit.c, raises an ERROR if the authenticated user may not connect (any
+ * more).
  */
 extern void baton_connect_check(void);
 
 /* ----------------------------------------------------------------
- *		The pool leaves a database that a statement wants for itself.
- * ----------------------------------------------------------------
+ *		The pool leaves a database that a statement needs for itself.
  */
 
 /*
- * A utility statement begins (pg_baton.c).  Fails as the statement itself
- * would if sessions of the pool do not leave its database.
+ * Called before a utility statement (pg_baton.c).  Fails as the statement
+ * itself would if sessions of the pool do not leave its database.
  */
 extern void baton_database_utility_begins(BatonUtility *utility);
 
-/* Resources of a transaction are released (pg_baton.c): lets the database go. */
+/*
+ * Called when a transaction's resources are released (pg_baton.c): gives up
+ * its claims on databases.
+ */
 extern void baton_database_release(ResourceReleasePhase phase, bool is_top);
 
 #endif							/* BATON_DATABASE_ACCESS_H */

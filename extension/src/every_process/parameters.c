@@ -2,7 +2,7 @@
  *
  * parameters.c
  *		Parameters pg_baton.* that belong to no single file, their checks, and
- *		whether other libraries' hooks have to be called.
+ *		whether hooks of other libraries must be called.
  *
  * Portions Copyright (c) 2026, the pg_baton developers
  *
@@ -20,10 +20,9 @@
 #include "self_check.h"
 
 /* ----------------------------------------------------------------
- *		The variables of parameters pg_baton.* that are of no single file.
+ *		The variables of parameters pg_baton.* that belong to no single file.
  *
- * parameter_table.c defines them, and says what each means.
- * ----------------------------------------------------------------
+ * parameter_table.c defines them, and describes each.
  */
 
 int			baton_port;
@@ -83,15 +82,14 @@ baton_test_constants_assign(const char *value, void *extra)
 }
 
 /* ----------------------------------------------------------------
- *		Which texts our parameters of type string take.
+ *		Checks of pg_baton's parameters of type string.
  *
- * Called by guc.c in any process, with or without a transaction: nothing here
- * reads catalogs.  A value of a configuration file that is refused leaves the
- * one before in force, with a word in the log.
- * ----------------------------------------------------------------
+ * guc.c calls them in any process, with or without a transaction: nothing
+ * here reads catalogs.  If a value in a configuration file is refused, the
+ * previous value stays in force, and the log says so.
  */
 
-/* The dispatcher's levels (log.rs). */
+/* The dispatcher's log levels (log.rs). */
 static const char *const levels[] =
 {
 	"off", "error", "warn", "info", "debug", "trace"
@@ -125,9 +123,10 @@ baton_check_list(char **value, void **extra, GucSource source)
 }
 
 /*
- * A name of a list of database/user, as parameters.rs reads it: in quotes, where two
- * stand for one, or up to what separates.  What comes after it and blanks; NULL
- * if there is none.
+ * Skips a name in a list of database/user, as parameters.rs reads it: in
+ * quotes, where a double quote stands for one, or up to a separator.  Returns
+ * the position behind it and the blanks that follow, or NULL if there is no
+ * name.
  */
 static const char *
 skip_name(const char *at)
@@ -192,7 +191,7 @@ is_level(const char *word)
 	return false;
 }
 
-/* Levels, or module=level, with commas between. */
+/* Levels, or module=level, separated by commas. */
 bool
 baton_check_log(char **value, void **extra, GucSource source)
 {
@@ -224,11 +223,11 @@ baton_check_log(char **value, void **extra, GucSource source)
 }
 
 /* ----------------------------------------------------------------
- *		What other libraries' hooks want to be told.
+ *		Hooks of other libraries.
  *
- * The hooks themselves are called by pg_baton.c, behind ours; here it is asked, by
- * those whom pg_baton.c calls, whether anybody else would have to be called, too.
- * ----------------------------------------------------------------
+ * pg_baton.c calls those hooks itself, after pg_baton's own.  The files that
+ * pg_baton.c calls ask here whether another library's hook would have to be
+ * called, too.
  */
 
 static needs_fmgr_hook_type next_needs_fmgr = NULL;
@@ -236,7 +235,10 @@ static ClientAuthentication_hook_type next_client_authentication = NULL;
 static ClientAuthentication_hook_type own_client_authentication = NULL;
 static ClientAuthentication_hook_type overruling_client_authentication = NULL;
 
-/* What ClientAuthentication_hook was before others were overruled; NULL: they are not. */
+/*
+ * ClientAuthentication_hook before other libraries were overruled; NULL: they
+ * are not.
+ */
 static ClientAuthentication_hook_type overruled = NULL;
 
 void
@@ -257,7 +259,10 @@ baton_others_need_calls(Oid function)
 	return next_needs_fmgr != NULL && next_needs_fmgr(function);
 }
 
-/* Does another library hear of each client's authentication? */
+/*
+ * Does another library have a hook that is called for each client's
+ * authentication?
+ */
 static bool
 others_authenticate(void)
 {

@@ -2,7 +2,7 @@
  *
  * parameters.h
  *		Parameters pg_baton.* that belong to no single file, their checks, and
- *		whether other libraries' hooks have to be called.
+ *		whether hooks of other libraries must be called.
  *
  * Portions Copyright (c) 2026, the pg_baton developers
  *
@@ -20,7 +20,7 @@
  * ----------------------------------------------------------------
  */
 
-/* pg_baton.login: who authenticates clients */
+/* pg_baton.login: whether dispatcher or server authenticates clients */
 enum
 {
 	BATON_LOGIN_AUTO,
@@ -28,7 +28,7 @@ enum
 	BATON_LOGIN_DISPATCHER
 };
 
-/* pg_baton.gss_encryption: who asks for it gets it */
+/* pg_baton.gss_encryption: whether clients that ask for it get it */
 enum
 {
 	BATON_GSS_AUTO,
@@ -36,7 +36,7 @@ enum
 	BATON_GSS_ON
 };
 
-/* parameter_table.c says what each means. */
+/* parameter_table.c describes each. */
 extern int	baton_port;
 extern char *baton_listen_addresses;
 extern int	baton_max_backends;
@@ -65,76 +65,82 @@ extern char *baton_dispatcher_program;
 extern char *baton_dispatcher_log;
 extern bool baton_log_scheduling;
 
-/* Constants, but for tests (pg_baton.test_constants). */
+/* Constants, except in tests (pg_baton.test_constants). */
 extern int	baton_batch_scheduling_wait_us;
 extern int	baton_message_timeout_ms;	/* client_input.c */
 extern bool baton_force_role_changes;	/* handover.c */
 
-/* Assign hook: these follow. */
+/* Assign hook of pg_baton.test_constants: sets the three above. */
 extern void baton_test_constants_assign(const char *value, void *extra);
 
 /*
- * Parameters that only a starting backend takes, or a process once, and that ALTER ROLE and
- * ALTER DATABASE can set.  (Others of context backend they cannot: set_config_option()
- * refuses these at PGC_SUSET.)
+ * Parameters that only a starting backend takes, or a process takes once, and
+ * that ALTER ROLE and ALTER DATABASE can set.  (Others of context backend they
+ * cannot set: set_config_option() refuses these at PGC_SUSET.)
  */
 #define BATON_START_ONLY_COUNT 3
 extern const char *const baton_start_only[BATON_START_ONLY_COUNT];
 
-/* What follows in a startup packet's options: <slot>:<token>:<role>:<apart>. */
+/*
+ * The option in a startup packet, followed by <slot>:<token>:<role>:<apart>.
+ */
 #define BATON_ATTACH_OPTION "pg_baton.attach="
 
 /* "<slot>:<token>:<role>:<apart>" in a backend that the dispatcher has opened, else empty */
 extern char *baton_attach_option;
 
-/* Blanks it: it is nothing for the eyes of the sessions to come. */
+/* Clears it: later sessions must not see it. */
 extern void baton_parameters_forget_attach(void);
 
-/* Owned by other files, which say what they do with them. */
+/* Variables of other files, which describe their use. */
 extern int	baton_backend_cache_memory_kb;	/* handover.c */
 extern char *baton_dedicated_objects;	/* taint_watch.c */
 extern char *baton_stateless_libraries; /* taint_rules.c */
 
 /* ----------------------------------------------------------------
- *		Which texts our parameters of type string take.
- * ----------------------------------------------------------------
+ *		Checks of pg_baton's parameters of type string.
  */
 
-/* Check hooks, see guc.h: a list of identifiers, of addresses, of log levels. */
+/*
+ * Check hooks, see guc.h: a list of identifiers, of database/user, of
+ * addresses, of log levels.
+ */
 extern bool baton_check_names(char **value, void **extra, GucSource source);
 extern bool baton_check_dbuser_names(char **value, void **extra, GucSource source);
 extern bool baton_check_list(char **value, void **extra, GucSource source);
 extern bool baton_check_log(char **value, void **extra, GucSource source);
 
 /* ----------------------------------------------------------------
- *		What other libraries' hooks want to be told.
- * ----------------------------------------------------------------
+ *		Hooks of other libraries.
  */
 
 /*
- * From pg_baton.c as it installs ours: those that were there before, NULL for none,
- * and which one of ClientAuthentication_hook is ours; and which is in its place where
- * others are overruled.
+ * Called by pg_baton.c as it installs its hooks: the hooks that were there
+ * before, or NULL; pg_baton's own ClientAuthentication_hook; and the hook that
+ * replaces it where other libraries are overruled.
  */
 extern void baton_others_were(needs_fmgr_hook_type needs_fmgr,
 							  ClientAuthentication_hook_type client_authentication,
 							  ClientAuthentication_hook_type ours,
 							  ClientAuthentication_hook_type overruling);
 
-/* Does another library want to see calls of this function? */
+/* Does another library's hook claim calls of this function? */
 extern bool baton_others_need_calls(Oid function);
 
 /*
- * This backend is the dispatcher's to open: other libraries, loaded before us or
- * after, cannot refuse it (pg_hba.c).
+ * The dispatcher has opened this backend: other libraries, loaded before
+ * pg_baton or after, cannot refuse it (pg_hba.c).
  */
 extern void baton_others_overrule(void);
 extern bool baton_others_are_overruled(void);
 
-/* From the hook in their place: they are told. */
+/* Called by the hook in their place: calls the other libraries' hooks. */
 extern void baton_others_tell(Port *port, int status);
 
-/* Do backends authenticate all clients, by pg_baton.login or for such a library? */
+/*
+ * Do backends authenticate all clients, because of pg_baton.login or of such a
+ * library?
+ */
 extern bool baton_server_authenticates(void);
 
 #endif							/* BATON_PARAMETERS_H */

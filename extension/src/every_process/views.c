@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * views.c
- *		The functions beneath the views, and functions of the server that show
+ *		The functions beneath the views, and the server's functions that show
  *		the session's own counters and user.
  *
  * Portions Copyright (c) 2026, the pg_baton developers
@@ -36,17 +36,16 @@
  *		The functions beneath the views: they ask the dispatcher.
  *
  * Each call opens a connection of its own to the dispatcher's control socket,
- * shows the secret, says what it wants, and turns the rows that come into a
- * tuplestore.  Rows come as texts; the function's own result type says what
- * each is to become.  docs/views.md holds the columns and the forms of text,
- * for both sides.
+ * sends the secret and the question, and stores the rows of the answer in a
+ * tuplestore.  Rows come as texts; the function's result type determines
+ * their conversion. docs/views.md describes the columns and the forms of
+ * text, for both sides.
  *
- * The texts are the clients' (an application_name may be anything), so they
+ * The texts come from clients (an application_name may be anything), so they
  * are checked against this database's encoding before they become values.
- * ----------------------------------------------------------------
  */
 
-/* A dispatcher that says nothing for so long is not well. */
+/* After this time without an answer the dispatcher counts as failed. */
 #define ANSWER_TIMEOUT_MS 10000
 
 PG_FUNCTION_INFO_V1(pg_baton_get_sessions);
@@ -88,7 +87,8 @@ ask(uint32 what)
 
 	baton_question_init(&hello, what);
 	(void) baton_channel_send(fd, BATON_MSG_HELLO_QUERY, 0, hello.data, hello.len);
-	pfree(hello.data);			/* a failed send shows as end of file */
+	pfree(hello.data);			/* a failed send shows as end of file when the
+								 * answer is read */
 	return fd;
 }
 
@@ -109,7 +109,7 @@ next_frame(int fd, BatonIncoming *incoming)
 	}
 }
 
-/* A decimal number; one that needs all 64 bits comes out negative. */
+/* A decimal number; a number that needs all 64 bits comes out negative. */
 static int64
 number_from_text(const char *digits)
 {
@@ -125,7 +125,10 @@ number_from_text(const char *digits)
 	return value;
 }
 
-/* In place: what is no text in this database's encoding is made question marks. */
+/*
+ * Replaces, in place, text that is invalid in this database's encoding by
+ * question marks.
+ */
 static char *
 make_valid(char *text)
 {
@@ -207,7 +210,10 @@ put_row(ReturnSetInfo *result, const BatonIncoming *incoming, Datum *values, boo
 	tuplestore_putvalues(result->setResult, columns, values, nulls);
 }
 
-/* The whole of a function: rows are materialized, one context a row. */
+/*
+ * The body of the functions: rows are materialized, each in its own memory
+ * context.
+ */
 static Datum
 answer(FunctionCallInfo fcinfo, uint32 what)
 {
@@ -288,27 +294,28 @@ pg_baton_get_dispatchers(PG_FUNCTION_ARGS)
 }
 
 /* ----------------------------------------------------------------
- *		pg_stat_get_xact_*(): counters of the session and no other's.
+ *		pg_stat_get_xact_*(): counters of the session alone.
  *
  * These functions, and so the views pg_stat_xact_*, show what a process has
  * counted and not yet reported.  It reports after a transaction, but at most
- * once a second (PGSTAT_MIN_INTERVAL, pgstat_report_stat() in pgstat.c, 15 to 18),
- * so in a backend of the pool there may be what other sessions did.
+ * once a second (PGSTAT_MIN_INTERVAL, pgstat_report_stat() in pgstat.c, 15 to
+ * 18), so a backend of the pool may still have counts of other sessions.
  *
- * To report at each hand-over would cost all sessions what hardly any asks for.
- * So a backend notes whose the counters are, and reports, as a session comes or
- * has ended a transaction among others' counters, at most every REPORT_INTERVAL.
- * Where sessions change faster, nearly none finds its own counters after all: then
- * the interval doubles, up to REPORT_INTERVAL_MOST.  A session that asks is answered
- * as if nothing had been counted, and for the next WANTED_HAND_OVERS the backend
- * reports as each session comes.
- * ----------------------------------------------------------------
+ * Reporting at each hand-over would slow down all sessions for a view that
+ * hardly any session reads.  So a backend notes the session of its counters.
+ * It reports when a session is put in place or has ended a transaction while
+ * the counters are another session's, at most every REPORT_INTERVAL.  If
+ * sessions change faster than that, hardly any session finds its own
+ * counters: then the interval doubles, up to REPORT_INTERVAL_MOST.  A session
+ * that asks while the counters are another's is answered as if nothing had
+ * been counted, and for the next WANTED_HAND_OVERS the backend reports
+ * whenever a session is put in place.
  */
 
 #define REPORT_INTERVAL 20000	/* microseconds */
 #define REPORT_INTERVAL_MOST (16 * REPORT_INTERVAL)
 
-/* So many looks between two reports are of sessions that change fast. */
+/* More looks than this between two reports mean that sessions change fast. */
 #define MANY_LOOKS 32
 
 #define WANTED_HAND_OVERS 1000
@@ -425,13 +432,13 @@ baton_own_statistics_init(void)
 }
 
 /* ----------------------------------------------------------------
- *		SYSTEM_USER of a session, whichever backend serves it.
+ *		SYSTEM_USER of a session, independent of the backend that serves it.
  *
- * The server knows how this backend was let in; a session's client was let in by
- * the dispatcher, or by a backend that has ended.  The grammar makes a call of
- * system_user() of SYSTEM_USER (16 to 18), and that is ours.  A parallel worker's
- * is the server's own, which knows what its leader does (pg_port.c).
- * ----------------------------------------------------------------
+ * The server knows how this backend was authenticated; but a session's client
+ * was authenticated by the dispatcher, or by a backend that has ended.  The
+ * grammar turns SYSTEM_USER into a call of system_user() (16 to 18), which is
+ * replaced here.  In a parallel worker the server's own function is called,
+ * which has the leader's value (pg_port.c).
  */
 
 static Datum

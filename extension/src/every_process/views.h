@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * views.h
- *		The functions beneath the views, and functions of the server that show
+ *		The functions beneath the views, and the server's functions that show
  *		the session's own counters and user.
  *
  * Portions Copyright (c) 2026, the pg_baton developers
@@ -12,28 +12,27 @@
 #define BATON_VIEWS_H
 
 /* ----------------------------------------------------------------
- *		pg_stat_get_xact_*(): counters of the session and no other's.
- * ----------------------------------------------------------------
+ *		pg_stat_get_xact_*(): counters of the session alone.
  */
 
-/* Postmaster only, from _PG_init. */
+/* Postmaster only, called by _PG_init. */
 extern void baton_own_statistics_init(void);
 
 /*
- * The session in place has come, or has ended a transaction; outside of
- * transactions.  What other sessions have counted is reported, if it is time to.
+ * Called outside transactions when a session has been put in place, or has
+ * ended a transaction.  Reports what other sessions have counted, if it is
+ * time to.
  */
 extern void baton_own_statistics_begin(int64 now);
 
-/* All that was counted has been reported. */
+/* Called when everything counted has been reported. */
 extern void baton_own_statistics_reported(void);
 
 /* ----------------------------------------------------------------
- *		SYSTEM_USER of a session, whichever backend serves it.
- * ----------------------------------------------------------------
+ *		SYSTEM_USER of a session, independent of the backend that serves it.
  */
 
-/* Postmaster only, from _PG_init. */
+/* Postmaster only, called by _PG_init. */
 extern void baton_system_user_init(void);
 
 #endif							/* BATON_VIEWS_H */

@@ -1,10 +1,10 @@
 /*-------------------------------------------------------------------------
  *
  * later_functions.h
- *		Built-in functions that came after 15, where they are not there.
+ *		Built-in functions that came after 15, for majors that lack them.
  *
- * Whoever replaces functions (pg_program.c) names them on all majors; with
- * InvalidOid an entry means nothing, and ours for it is never called.
+ * Files that replace functions (pg_program.c) name them on all majors; an
+ * entry with InvalidOid is ignored, and its replacement is never called.
  *
  * Portions Copyright (c) 2026, the pg_baton developers
  *

@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * majors.c
- *		What PostgreSQL exports in another form in each major version.
+ *		What PostgreSQL exports in different forms in its major versions.
  *
  * Portions Copyright (c) 2026, the pg_baton developers
  *
@@ -76,8 +76,8 @@ baton_wait_set_create(int events)
 }
 
 /*
- * From 16 on some are kept for members of pg_use_reserved_connections besides
- * those for superusers; the pool leaves both alone.
+ * From 16 on some are reserved for members of pg_use_reserved_connections
+ * besides those for superusers; the pool uses neither.
  */
 int
 baton_reserved_connections(void)
@@ -222,7 +222,7 @@ baton_drop_temporary_slots(void)
 #endif
 }
 
-/* Where the catalog's file is now: a mapped relation's number may change. */
+/* The current file of the catalog: a mapped relation's number may change. */
 #if PG_VERSION_NUM >= 160000
 
 static RelFileLocator
@@ -284,7 +284,7 @@ baton_gss_delegates(void)
 #endif
 }
 
-/* check_role() in variable.c takes it for a parallel worker */
+/* check_role() in variable.c uses it in a parallel worker */
 bool
 baton_current_role_is_superuser(void)
 {

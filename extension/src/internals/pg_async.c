@@ -4,24 +4,27 @@
  *		Which transaction sent a notification that this backend delivers (async.c).
  *
  * An entry of the queue has the sender's transaction ID and its process's
- * number; the client is told the latter.  So the entry is looked for once more,
- * from where this backend has read to, in the order in which async.c goes.
+ * number; the client is told the latter.  So this code finds the entry again,
+ * from the position to which this backend has read, in the order in which
+ * async.c reads.
  *
- * What is relied on, of async.c in 15 to 18:
+ * It relies on async.c, in 15 to 18:
  *
- * - AsyncShmemInit: the queue's control is the structure "Async Queue Control"
- *	 of shared memory, laid out as below; its pages are an SLRU.  A structure of
- *	 another size is refused (ShmemInitStruct, shmem.c).
- * - The entry of a listening backend has its process ID and database: that is
- *	 checked each time.  Nobody else writes it.
+ * - AsyncShmemInit: the queue's control is the structure "Async Queue
+ *   Control" of shared memory, laid out as below; its pages are an SLRU.  A
+ *   structure of another size is refused (ShmemInitStruct, shmem.c).
+ * - The entry of a listening backend has its process ID and database, which
+ *   is checked each time.  Only that backend writes it.
  * - asyncQueueReadAllNotifications writes the backend's position back when it
- *	 has delivered all; meanwhile nobody takes away pages from there on.
+ *   has delivered all; meanwhile pages from there on are not removed.
  * - asyncQueueProcessPageEntries delivers, in the queue's order, what
- *	 transactions of this database that have committed sent to channels that are
- *	 listened to, stops at one in progress, and holds no lock while it delivers.
+ *   committed transactions of this database sent to channels that are
+ *   listened to, stops at a transaction in progress, and holds no lock while
+ *   it delivers.
  *
- * So the entry of what is put now is the next one behind what was put before it
- * that has the same sender, channel, and payload, and did commit: exactly.
+ * So the entry of the notification being delivered is exactly the next one
+ * behind the previous notification's that has the same sender, channel, and
+ * payload, and a committed transaction.
  *
  * Portions Copyright (c) 2026, the pg_baton developers
  *
@@ -98,7 +101,7 @@ typedef struct Entry
 static QueueControl *control = NULL;
 static SlruCtlData pages;
 
-/* Where the delivery that goes on began, and how far it has come. */
+/* The start of the current delivery, and the position that it has reached. */
 static Position delivery_start = {-1, -1};
 static Position delivered_to;
 
@@ -108,7 +111,7 @@ same_position(Position one, Position other)
 	return one.page == other.page && one.offset == other.offset;
 }
 
-/* asyncQueuePagePrecedes; slru.c asks it which buffer to use. */
+/* asyncQueuePagePrecedes; slru.c calls it to choose a buffer. */
 static bool
 page_precedes(PageNumber one, PageNumber other)
 {
@@ -125,7 +128,7 @@ page_precedes(PageNumber one, PageNumber other)
 #endif
 }
 
-/* asyncQueueAdvance: true if it goes on on the next page. */
+/* asyncQueueAdvance: true if the next entry is on the next page. */
 static bool
 advance(Position *position, int length)
 {
@@ -141,7 +144,7 @@ advance(Position *position, int length)
 	return true;
 }
 
-/* As AsyncShmemInit does; all is there already. */
+/* As in AsyncShmemInit; everything exists already. */
 static const char *
 attach(void)
 {
@@ -197,7 +200,10 @@ baton_notify_queue_find(void)
 	return problem;
 }
 
-/* Is it what the client is told?  Strings in the queue are the server's. */
+/*
+ * Is the string what the client is told?  Strings in the queue are in the
+ * server's encoding.
+ */
 static bool
 is_told_as(const char *string, const char *told)
 {
@@ -210,8 +216,8 @@ is_told_as(const char *string, const char *told)
 }
 
 /*
- * The next entry that may be it, copied, and passed by; false if there is none
- * before the head.
+ * Copies the next entry that may match, and moves past it; false if there is
+ * none before the head.
  */
 static bool
 next_entry(int process, Position head, Entry *copy)
@@ -230,7 +236,7 @@ next_entry(int process, Position head, Entry *copy)
 
 			if (entry->length < (int) ENTRY_EMPTY_SIZE || delivered_to.offset + entry->length > BLCKSZ)
 			{
-				/* nothing of the queue is known any more */
+				/* the queue is not as expected: give it up */
 				LWLockRelease(page_lock(page));
 				control = NULL;
 				return false;

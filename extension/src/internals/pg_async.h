@@ -11,15 +11,16 @@
 #define BATON_PG_ASYNC_H
 
 /*
- * Finds the queue, in an ordinary process of the server, once.  What keeps us
- * from it; NULL if nothing.
+ * Finds the queue, in an ordinary process of the server, once.  Returns what
+ * prevents it, or NULL.
  */
 extern const char *baton_notify_queue_find(void);
 
 /*
  * Called while async.c delivers: the transaction that sent the notification
- * which is being put.  Strings are as the client gets them.  Each call looks
- * behind what the one before has found.  InvalidTransactionId if not known.
+ * being delivered, or InvalidTransactionId if it is not known.  Strings are as
+ * the client gets them.  Each call continues behind the entry that the
+ * previous call found.
  */
 extern TransactionId baton_notify_queue_sender(int process, const char *channel,
 											   const char *payload);

@@ -2,7 +2,7 @@
  *
  * pg_catalogs.c
  *		PostgreSQL's catalog caches and namespaces (inval.c, syscache.c,
- *		namespace.c, detoast.c): what a process is not told of their changes.
+ *		namespace.c, detoast.c): the changes that a process is not told of.
  *
  * Portions Copyright (c) 2026, the pg_baton developers
  *
@@ -44,19 +44,19 @@
 #endif
 
 /* ----------------------------------------------------------------
- *		What invalidations call an object by: the hash of its name and schema.
+ *		How invalidations identify an object: the hash of its name and schema.
  *
- * A prepared statement is looked up outside transactions (Bind, Close; postgres.c),
- * where GetSysCacheHashValue() may not be asked: it would do once the cache is
- * ready, but 18 asserts otherwise (ConditionalCatalogCacheInitializeCache,
- * catcache.c).  So the hash is computed as CatalogCacheComputeHashValue(),
- * namehashfast() and int4hashfast() do (catcache.c, 15 to 18), and compared with
- * the server's once, in a transaction.  Were it another one day, the server's is
- * asked after all.
+ * A prepared statement is looked up outside transactions (Bind, Close;
+ * postgres.c), where GetSysCacheHashValue() must not be called: it works once
+ * the cache is ready, but 18 asserts otherwise
+ * (ConditionalCatalogCacheInitializeCache, catcache.c).  So the hash is
+ * computed as CatalogCacheComputeHashValue(), namehashfast() and
+ * int4hashfast() do (catcache.c, 15 to 18), and compared with the server's
+ * once, in a transaction.  If the two ever differ, the server's function is
+ * used.
  *
- * Of a cache whose key is an OID the hash is murmurhash32() of it, which is a
- * bijection: so the hash tells the OID.
- * ----------------------------------------------------------------
+ * In a cache with an OID as key the hash is murmurhash32() of the OID, which
+ * is a bijection: so the hash determines the OID.
  */
 
 static bool is_the_servers = false;
@@ -95,7 +95,7 @@ baton_name_hash_of_oid(Oid object)
 	return murmurhash32(object);
 }
 
-/* The steps of murmurhash32() backwards, with the inverse factors. */
+/* Inverts the steps of murmurhash32(), with the inverse factors. */
 bool
 baton_name_hash_oid(uint32 hash, Oid *object)
 {
@@ -128,39 +128,41 @@ baton_name_hash_alone(const char *name)
 }
 
 /* ----------------------------------------------------------------
- *		When catalogs changed that PostgreSQL's caches do not follow.
+ *		Changes of catalogs that PostgreSQL's caches do not follow.
  *
- * plancache.c, namespace.c and PL/pgSQL keep what depends on these catalogs and
- * register for the invalidation of others only, since a session is expected to
- * end soon.  A backend of the pool does not, so it counts their changes, and
- * whoever keeps something for several sessions compares.
+ * plancache.c, namespace.c and PL/pgSQL keep what depends on these catalogs
+ * and register for the invalidation of others only, since a session is
+ * expected to end soon.  A backend of the pool does not end soon, so it
+ * counts their changes, and code that keeps something for several sessions
+ * compares the counts.
  *
- * Every change of a row of a catalog is told for each cache of that catalog
- * (PrepareToInvalidateCacheTuple, catcache.c), so one cache of each is enough.
- * inval.c has 64 places for callbacks (MAX_SYSCACHE_CALLBACKS, 15 to 18), and
- * FATAL beyond; the server takes some 35 of them, so no catalog is here whose
- * changes reset all plans anyway (InitPlanCache: namespaces, operators, foreign
- * servers).
+ * Every change of a row of a catalog is sent for each cache of that catalog
+ * (PrepareToInvalidateCacheTuple, catcache.c), so one cache of each catalog
+ * is enough. inval.c has 64 places for callbacks (MAX_SYSCACHE_CALLBACKS, 15
+ * to 18), and is FATAL beyond; the server takes some 35 of them.  So catalogs
+ * are left out if their changes reset all plans anyway (InitPlanCache:
+ * namespaces, operators, foreign servers).
  *
  * Role memberships decide which schemas of search_path count
- * (recomputeNamespacePath, namespace.c), but up to 16 only a change of pg_authid
- * or pg_namespace makes namespace.c look again; and which policies a statement
- * was rewritten with (check_role_for_policy, rowsecurity.c), which plancache.c
- * follows in the latest minor releases only (PlanCacheRoleCallback in 17.11 and
- * 18.6, not in 15.18).  Both are done here in all releases.  Nothing makes
- * plancache.c follow who may execute a function that was inlined.
+ * (recomputeNamespacePath, namespace.c), but up to 16 only a change of
+ * pg_authid or pg_namespace makes namespace.c look again.  They also decide
+ * which policies a statement was rewritten with (check_role_for_policy,
+ * rowsecurity.c), which plancache.c follows in the latest minor releases only
+ * (PlanCacheRoleCallback in 17.11 and 18.6, not in 15.18).  Both are done
+ * here in all releases. plancache.c never follows changes of the right to
+ * execute a function that was inlined.
  *
- * The constraints of a domain are planned once (load_domaintype_info, typcache.c):
- * what a user's immutable function returned, and the body of one in SQL, is in them
- * until a constraint changes.  They are planned in a memory context that is named
- * after them (15 to 18), so it is seen whether the planner has executed or copied a
- * function then.  Once it has, any function that changes is taken to be one that it
- * called.
+ * The constraints of a domain are planned once (load_domaintype_info,
+ * typcache.c).  They contain the results of a user's immutable functions, and
+ * the bodies of his SQL functions, until a constraint changes.  They are
+ * planned in a memory context that is named after them (15 to 18), which
+ * shows whether the planner has executed or copied a function then.  Once it
+ * has, any function that changes is assumed to be one that it called.
  *
- * A default_text_search_config that stands in the configuration file is looked up
- * by the search path of whoever uses it first, and kept (getTSCurrentConfig,
- * ts_cache.c); SET and ALTER ROLE ... SET keep it with its schema.
- * ----------------------------------------------------------------
+ * A default_text_search_config in the configuration file is looked up by the
+ * search path of the session that uses it first, and kept
+ * (getTSCurrentConfig, ts_cache.c); SET and ALTER ROLE ...  SET keep it with
+ * its schema.
  */
 
 static uint64 age = 0;
@@ -168,14 +170,15 @@ static uint64 changed[BATON_CATALOGS];
 static uint32 database_hash = 0;
 static bool attached = false;
 static void (*watcher) (BatonCatalog catalog, uint32 hash) = NULL;
-static bool domains_hold_functions = false; /* what one returned, or its body */
+static bool domains_hold_functions = false; /* a function's result, or its
+											 * body */
 
 static void
 note_change(Datum argument, int cache, uint32 hash)
 {
 	BatonCatalog catalog = (BatonCatalog) DatumGetInt32(argument);
 
-	/* of databases only the owner of this one counts; 0 means all rows */
+	/* of databases only this one's owner counts; 0 means all rows */
 	if (cache == DATABASEOID && hash != 0 && hash != database_hash)
 		return;
 	if (watcher != NULL)
@@ -221,7 +224,7 @@ baton_catalog_age_attach(void)
 	if (attached)
 		return;
 	attached = true;
-	/* the cache may have to be made, from its catalog */
+	/* the cache may have to be loaded from its catalog */
 	StartTransactionCommand();
 	database_hash = GetSysCacheHashValue1(DATABASEOID, ObjectIdGetDatum(MyDatabaseId));
 	CommitTransactionCommand();
@@ -274,26 +277,26 @@ baton_catalog_session_changes(void)
 /* ----------------------------------------------------------------
  *		A toasted value of a shared catalog, for a process without a database.
  *
- * toast_fetch_datum() (detoast.c) opens the TOAST table, whose relcache entry is
- * made from pg_class: FATAL in the launcher.  But the TOAST tables of shared
- * catalogs and their indexes are mapped relations as the catalogs are
- * (relmapper.c), and so their pages can be read.  The index is descended by hand, as
- * _bt_search() (nbtsearch.c) does, or a role that fills the TOAST table would slow
- * down all logins.
+ * toast_fetch_datum() (detoast.c) opens the TOAST table.  Its relcache entry
+ * is made from pg_class: FATAL in the launcher.  But the TOAST tables of
+ * shared catalogs and their indexes are mapped relations as the catalogs are
+ * (relmapper.c), and so their pages can be read.  This code descends the
+ * index itself, as _bt_search() (nbtsearch.c) does; otherwise a role that
+ * fills the TOAST table would slow down all logins.
  *
- * What this relies on, in 15 to 18: the layout of nbtree's pages and pivot tuples
- * (nbtree.h, version 4, that of all indexes initdb makes); that a TOAST index is on
- * (chunk_id oid, chunk_seq int4), neither of them NULL; that the chunks of a value
- * have chunk_seq 0, 1, ... and TOAST_MAX_CHUNK_SIZE bytes but for the last
- * (toast_save_datum() in toast_internals.c); and that a page is not recycled while a
- * snapshot is as old as the scan (nbtree/README).  What is not so is no value.
- * ----------------------------------------------------------------
+ * It relies, in 15 to 18, on the layout of nbtree's pages and pivot tuples
+ * (nbtree.h, version 4, that of all indexes that initdb makes); on a TOAST
+ * index being on (chunk_id oid, chunk_seq int4), neither of them NULL; on the
+ * chunks of a value having chunk_seq 0, 1, ... and TOAST_MAX_CHUNK_SIZE bytes
+ * but for the last (toast_save_datum() in toast_internals.c); and on a page
+ * not being recycled while a snapshot is as old as the scan (nbtree/README).
+ * Data that does not conform yields no value.
  */
 
 /* chunk_id, chunk_seq, chunk_data */
 #define CHUNK_COLUMNS 3
 
-/* A value under way. */
+/* A value that is being fetched. */
 typedef struct Fetch
 {
 	Oid			toast;
@@ -313,7 +316,7 @@ read_page(Oid relation, BlockNumber block)
 	return buffer;
 }
 
-/* chunk_id of an index tuple. */
+/* The chunk_id of an index tuple. */
 static Oid
 key_at(Page page, OffsetNumber offset)
 {
@@ -322,7 +325,7 @@ key_at(Page page, OffsetNumber offset)
 	return *(Oid *) ((char *) tuple + IndexInfoFindDataOffset(tuple->t_info));
 }
 
-/* All of it is before this value. */
+/* Are all keys of the page less than this value? */
 static bool
 is_left_of(Page page, Oid value)
 {
@@ -331,7 +334,10 @@ is_left_of(Page page, Oid value)
 	return P_IGNORE(opaque) || (!P_RIGHTMOST(opaque) && key_at(page, P_HIKEY) < value);
 }
 
-/* The child with what is first of the value; the first item is less than all. */
+/*
+ * The child with the first tuple of the value; the first item of the page
+ * counts as less than all values.
+ */
 static BlockNumber
 child_for(Page page, Oid value)
 {
@@ -343,7 +349,7 @@ child_for(Page page, Oid value)
 	return BTreeTupleGetDownLink((IndexTuple) PageGetItem(page, PageGetItemId(page, child)));
 }
 
-/* A chunk is put where it belongs in the value. */
+/* Copies a chunk to its place in the value. */
 static void
 add_chunk(Fetch *fetch, ItemPointer place)
 {
@@ -384,7 +390,7 @@ add_chunk(Fetch *fetch, ItemPointer place)
 	UnlockReleaseBuffer(buffer);
 }
 
-/* The chunks on a leaf; true if there may be more on the next. */
+/* Adds the chunks on a leaf; true if the next leaf may have more. */
 static bool
 add_chunks(Fetch *fetch, Page page)
 {
@@ -406,7 +412,7 @@ add_chunks(Fetch *fetch, Page page)
 	return !P_RIGHTMOST(opaque);
 }
 
-/* As _bt_getroot(); P_NONE: it is empty, or not as we know it. */
+/* As _bt_getroot().  P_NONE: the index is empty, or of an unknown version. */
 static BlockNumber
 root_of(Oid index)
 {
@@ -484,28 +490,27 @@ baton_shared_toast_fetch(const struct varlena *external, Oid toast, Oid index)
 /* ----------------------------------------------------------------
  *		Showing a backend's temporary namespace, and hiding it.
  *
- * What is relied on of namespace.c, in 15 to 18, and, but for the last, checked by
+ * Relied on in namespace.c, in 15 to 18, and, but for the last, checked by
  * baton_namespace_attach():
- *	- AtEOSubXact_Namespace() clears the namespace if the subtransaction that
- *	  made it aborts; outside a transaction myTempNamespaceSubID is
- *	  InvalidSubTransactionId, so that one is said to abort.
- *	- SetTempNamespaceState(), by which a parallel worker takes over its
- *	  leader's, asserts that none is there.
- *	- MyProc->tempNamespaceId is what autovacuum goes by (checkTempNamespaceStatus):
- *	  a namespace that is nobody's is an orphan, whose tables it drops.  It is
- *	  put back where the functions above take it away.
- *	- AtEOXact_Namespace() would register the exit callback at each commit of a
- *	  transaction that has set the namespace up, and ipc.c has room for 20 of all
- *	  kinds; "we only want to register the callback once".  It does so if
- *	  myTempNamespaceSubID, which is private, is the transaction's; so that is
- *	  taken away just before.  What does that, without a trace, is
- *	  AtEOSubXact_Namespace(), told that the transaction is a committed
- *	  subtransaction whose parent is none.  CommitTransaction() (xact.c) calls
- *	  the transaction callbacks before AtEOXact_Namespace(), and by then its
- *	  subtransactions have handed their mark up to TopSubTransactionId.  The rest
- *	  of that function ends overridden search paths, which AtEOXact_Namespace()
- *	  would (up to 16; later there are none).
- * ----------------------------------------------------------------
+ * - AtEOSubXact_Namespace() clears the namespace if the subtransaction that
+ *   made it aborts; outside a transaction myTempNamespaceSubID is
+ *   InvalidSubTransactionId, so that subtransaction is said to abort.
+ * - SetTempNamespaceState(), by which a parallel worker takes over its
+ *   leader's namespace, asserts that there is none yet.
+ * - autovacuum reads MyProc->tempNamespaceId (checkTempNamespaceStatus): a
+ *   namespace without an owning process is an orphan, and its tables are
+ *   dropped.  The value is restored where the functions above clear it.
+ * - AtEOXact_Namespace() would register the exit callback at each commit of a
+ *   transaction that has set the namespace up, and ipc.c has room for 20 of
+ *   all kinds; "we only want to register the callback once".  It does so if
+ *   myTempNamespaceSubID, which is private, is the transaction's; so that
+ *   mark is cleared just before.  AtEOSubXact_Namespace() clears it without
+ *   further effect if told that the transaction is a committed subtransaction
+ *   with the parent InvalidSubTransactionId.  CommitTransaction() (xact.c)
+ *   calls the transaction callbacks before AtEOXact_Namespace(), and by then
+ *   its subtransactions have handed their mark up to TopSubTransactionId.
+ *   The rest of that function ends overridden search paths, as
+ *   AtEOXact_Namespace() would (up to 16; later there are none).
  */
 
 void
@@ -520,7 +525,7 @@ baton_namespace_show(Oid namespace, Oid toast_namespace)
 {
 	SetTempNamespaceState(namespace, toast_namespace);
 
-	/* a set-up that was rolled back has taken this away */
+	/* a set-up that was rolled back has cleared this */
 	MyProc->tempNamespaceId = namespace;
 }
 
@@ -540,7 +545,7 @@ baton_namespace_attach(void)
 	if (OidIsValid(namespace) || OidIsValid(MyProc->tempNamespaceId))
 		return "a new backend has a temporary namespace";
 
-	/* any that is nobody's will do */
+	/* any namespace that no session owns will do */
 	baton_namespace_show(PG_CATALOG_NAMESPACE, PG_TOAST_NAMESPACE);
 	GetTempNamespaceState(&namespace, &toast_namespace);
 	baton_namespace_hide(InvalidOid);

@@ -2,7 +2,7 @@
  *
  * pg_catalogs.h
  *		PostgreSQL's catalog caches and namespaces (inval.c, syscache.c,
- *		namespace.c, detoast.c): what a process is not told of their changes.
+ *		namespace.c, detoast.c): the changes that a process is not told of.
  *
  * Portions Copyright (c) 2026, the pg_baton developers
  *
@@ -15,35 +15,37 @@
 #include "utils/syscache.h"
 
 /* ----------------------------------------------------------------
- *		What invalidations call an object by: the hash of its name and schema.
- * ----------------------------------------------------------------
+ *		How invalidations identify an object: the hash of its name and schema.
  */
 
-/* In a transaction, before the other: compares it with the server's own. */
+/*
+ * In a transaction, before the other functions: compares the computed hashes
+ * with the server's.
+ */
 extern void baton_name_hash_check(void);
 
 /*
- * That of a cache whose keys are a name and an OID (RELNAMENSP, TYPENAMENSP).
+ * The hash in a cache with a name and an OID as keys (RELNAMENSP,
+ * TYPENAMENSP).
  */
 extern uint32 baton_name_hash(int cache, const char *name, Oid schema);
 
 /*
- * That of a cache whose key is an OID, and the OID of such a hash; false if the server's
- * hashes are others, or not known yet.
+ * The hash in a cache with an OID as key, and the OID of such a hash.  Returns
+ * false if the server hashes in another way, or if that is not known yet.
  */
 extern uint32 baton_name_hash_of_oid(Oid object);
 extern bool baton_name_hash_oid(uint32 hash, Oid *object);
 
 /*
- * That of a name and an OID taken apart: what of such a hash is the name's, and that of a name.
- * False if the server's hashes are others.
+ * The part of a (name, OID) hash that comes from the name, and that part
+ * computed from a name.  Returns false if the server hashes in another way.
  */
 extern bool baton_name_hash_parts(uint32 hash, Oid schema, uint32 *name_hash);
 extern uint32 baton_name_hash_alone(const char *name);
 
 /* ----------------------------------------------------------------
- *		When catalogs changed that PostgreSQL's caches do not follow.
- * ----------------------------------------------------------------
+ *		Changes of catalogs that PostgreSQL's caches do not follow.
  */
 
 typedef enum
@@ -60,31 +62,38 @@ typedef enum
 
 #define BATON_CATALOGS (BATON_CATALOG_FUNCTIONS + 1)
 
-/* Once in a backend, before it keeps anything that has an age. */
+/* Called once in a backend, before it keeps anything that has an age. */
 extern void baton_catalog_age_attach(void);
 
 /*
- * What the age was raised to when this catalog last changed; 0: not since the
- * backend attached.  Functions have an age of their own.
+ * The age at which this catalog last changed; 0: not since the backend
+ * attached.  Functions have a count of their own.
  */
 extern uint64 baton_catalog_changed(BatonCatalog catalog);
 
 /*
- * Another session comes: what was looked up by the search path of one before is
- * looked up anew.
+ * Called when another session is put in place: what was looked up by an
+ * earlier session's search path is looked up anew.
  */
 extern void baton_catalog_session_changes(void);
 
 /*
- * Calls this at each change from now on, of functions too, with the invalidation's
- * hash; while invalidations are taken in, so it must do no more than mark.
+ * Has the function called at each later change, of functions, too, with the
+ * invalidation's hash.  It runs while invalidations are received, so it may
+ * only mark.
  */
 extern void baton_catalog_age_watch(void (*changes) (BatonCatalog catalog, uint32 hash));
 
-/* A function is looked up to be executed, or to be copied into its caller. */
+/*
+ * Called when a function is looked up to be executed, or to be copied into its
+ * caller.
+ */
 extern void baton_catalog_age_function(Oid function);
 
-/* Domains' constraints that hold what a function has returned, or one's body, are planned anew. */
+/*
+ * Has domain constraints that contain a function's result or body planned
+ * anew.
+ */
 extern void baton_catalog_forget_domains(void);
 
 /* ----------------------------------------------------------------
@@ -93,9 +102,9 @@ extern void baton_catalog_forget_domains(void);
  */
 
 /*
- * The value that an external datum on disk points to, as it would be inline (still
- * compressed if it is); NULL if it is not there as a whole.  In a transaction, with
- * a snapshot registered that is as old as the datum.
+ * Returns the value that an external datum on disk points to, as if it were
+ * inline (still compressed if it is), or NULL if parts of it are missing.  In
+ * a transaction, with a snapshot registered that is as old as the datum.
  */
 extern struct varlena *baton_shared_toast_fetch(const struct varlena *external,
 												Oid toast, Oid index);
@@ -126,18 +135,22 @@ typedef OverrideSearchPath BatonSearchPath;
  */
 
 /*
- * Outside a transaction.  The first hides the one that is shown, the second
- * shows one that was hidden.  Both keep it from being taken for an orphan's.
+ * Outside a transaction.  The first hides the namespace that is shown, the
+ * second shows one that was hidden.  Both keep autovacuum from treating it as
+ * an orphan.
  */
 extern void baton_namespace_hide(Oid namespace);
 extern void baton_namespace_show(Oid namespace, Oid toast_namespace);
 
-/* A transaction commits: the exit callback is not to be registered again. */
+/*
+ * Called when a transaction commits: keeps the exit callback from being
+ * registered again.
+ */
 extern void baton_namespace_commits(void);
 
 /*
- * Once, in a backend that has none yet: is one shown and hidden as it should be?
- * NULL, or what is not.
+ * Called once, in a backend without a temporary namespace: checks that showing
+ * and hiding work.  Returns NULL, or what does not.
  */
 extern const char *baton_namespace_attach(void);
 

@@ -14,16 +14,16 @@
  *		plpgsql's table of compiled functions, up to PostgreSQL 17.
  *
  * plpgsql_HashTableInit() (pl_comp.c) makes it when the library is loaded;
- * delete_function() there takes a function out, and frees it unless it runs
- * (use_count).  An entry is a struct plpgsql_hashent, mirrored here.
+ * delete_function() there removes a function, and frees it unless it is
+ * running (use_count).  An entry is a struct plpgsql_hashent, mirrored here.
  *
- * plpgsql_free_function_memory() (pl_funcs.c) is hidden from 16 on, so its work is
- * done here: it frees the plan of each expression of the function, and the
- * function's context.  The expressions are found by their plans: what a plan
- * source was prepared with has plpgsql_parser_setup() (the one ParserSetupHook
- * of that library) and the PLpgSQL_expr, whose `func` is the function
- * (exec_prepare_plan, pl_exec.c).  All these plans are saved (SPI_keepplan).
- * ----------------------------------------------------------------
+ * plpgsql_free_function_memory() (pl_funcs.c) is hidden from 16 on, so its
+ * work is done here: it frees the plan of each expression of the function,
+ * and the function's context.  The expressions are found by their plans: a
+ * plan source is prepared with plpgsql_parser_setup() (the only
+ * ParserSetupHook of that library) and the PLpgSQL_expr, which refers to the
+ * function by `func` (exec_prepare_plan, pl_exec.c).  All these plans are
+ * saved (SPI_keepplan).
  */
 
 #if PG_VERSION_NUM < 180000
@@ -65,7 +65,7 @@ baton_function_cache_create(MemoryContext context)
 					   HASH_ELEM | HASH_BLOBS | HASH_CONTEXT);
 }
 
-/* The pointers to what was allocated for it. */
+/* The pointers to what was allocated for the table. */
 int
 baton_function_cache_own_words(void)
 {
@@ -85,7 +85,7 @@ typedef struct Freed
 	int			count;
 } Freed;
 
-static const void *plpgsql_base = NULL; /* where its library is */
+static const void *plpgsql_base = NULL; /* the address of its library */
 
 static const void *
 library_of(const void *address)
@@ -121,7 +121,10 @@ compare_functions(const void *one, const void *other)
 	return a < b ? -1 : a > b;
 }
 
-/* Where the expression has its plan, if it is of a function that is freed. */
+/*
+ * The place of the expression's plan, if its function is being freed; else
+ * NULL.
+ */
 static SPIPlanPtr *
 plan_of_freed(void *argument, const void *context)
 {
@@ -188,17 +191,18 @@ baton_function_cache_forget_sql(HTAB *table)
 /* ----------------------------------------------------------------
  *		The table of compiled functions of all languages, from PostgreSQL 18 on.
  *
- * funccache.c makes it when the first function is put in
+ * funccache.c makes it when the first function is entered
  * (cfunc_hashtable_insert); an entry is a CachedFunctionHashEntry, mirrored
- * here.  We put one in ourselves, which nobody else asks for.  Hash and match function are static there, and ours give
- * the same answers; a table need only be true to itself.
+ * here.  This code enters a function itself, which no other code asks for.
+ * The hash and match functions are static there; those here give the same
+ * results, and a table only needs to be consistent with itself.
  *
- * Functions in SQL are kept there as well, by a SQLFunctionHashEntry
- * (functions.c) that counts the FmgrInfos which point to it (use_count), and
- * whose deletion callback is the server program's own.  One that is taken out
- * while it is pointed to is not known to the table any more, and
- * delete_function() (funccache.c) leaves the table alone then (fn_hashkey).
- * ----------------------------------------------------------------
+ * Functions in SQL are kept there as well.  A SQLFunctionHashEntry
+ * (functions.c) counts the FmgrInfos that point to it (use_count), and its
+ * deletion callback is in the server program itself.  If a function is
+ * removed while an FmgrInfo points to it, the table does not contain it any
+ * more, and delete_function() (funccache.c) does not touch the table then
+ * (fn_hashkey).
  */
 
 #if PG_VERSION_NUM >= 180000
@@ -259,7 +263,7 @@ compile_nothing(FunctionCallInfo call, HeapTuple row, const CachedFunctionHashKe
 {
 }
 
-/* Any function will do; its key has a size that no language's has. */
+/* Uses any function; the key has a size that no language uses. */
 static void
 make_table(void)
 {
@@ -271,7 +275,10 @@ make_table(void)
 	InitFunctionCallInfoData(*call, &info, 0, InvalidOid, NULL, NULL);
 	function = cached_function_compile(call, NULL, compile_nothing, NULL,
 									   sizeof(CachedFunction), false, true);
-	/* fn_tid says nothing then, and only we know of it; it stays */
+
+	/*
+	 * fn_tid is not set then, and no other code knows the function; it stays
+	 */
 	function->use_count = 1;
 }
 
@@ -305,17 +312,19 @@ baton_function_cache_create(MemoryContext context)
 const char *
 baton_function_cache_attach(const void *of_plpgsql)
 {
-	return NULL;				/* a function says itself how it is freed */
+	return NULL;				/* each function has its own deletion callback */
 }
 
-/* The pointers to what was allocated for it, and to the two functions. */
+/*
+ * The pointers to what was allocated for the table, and to the two functions.
+ */
 int
 baton_function_cache_own_words(void)
 {
 	return 6;
 }
 
-/* How functions.c and plpgsql are told from each other and from the rest. */
+/* Distinguishes functions in SQL from those of plpgsql and the rest. */
 static bool
 is_sql(const FunctionEntry *entry)
 {

@@ -18,30 +18,35 @@
 #endif
 
 /*
- * The table; NULL if it was not found.  From 18 on it is made if need be, which
- * takes a transaction.
+ * The table, or NULL if it was not found.  From 18 on it is created if
+ * necessary, which takes a transaction.
  */
 extern HTAB *baton_function_cache_find(void);
 
-/* An empty table of the same form, but for so many words of its header. */
+/*
+ * An empty table of the same form, except for own_words words of its header.
+ */
 extern HTAB *baton_function_cache_create(MemoryContext context);
 extern int	baton_function_cache_own_words(void);
 
-/* Once, with a function of plpgsql's library; NULL, or why it cannot be done. */
+/*
+ * Called once, with a function of plpgsql's library.  Returns NULL, or why the
+ * cache cannot be used.
+ */
 extern const char *baton_function_cache_attach(const void *of_plpgsql);
 
-/* Has it functions of plpgsql's? */
+/* Does it contain functions of plpgsql's? */
 extern bool baton_function_cache_in_use(HTAB *table);
 
 /*
- * Takes plpgsql's functions of that OID (InvalidOid: all) out, and frees what
- * does not run.
+ * Removes plpgsql's functions of that OID (InvalidOid: all), and frees those
+ * that are not running.
  */
 extern void baton_function_cache_free(HTAB *table, Oid only);
 
 /*
- * Takes the functions in SQL out, and frees what is not in use.  There are none
- * up to 17, where such a function is compiled for each query.
+ * Removes the functions in SQL, and frees those that are not in use.  There
+ * are none up to 17, where such a function is compiled for each query.
  */
 extern void baton_function_cache_forget_sql(HTAB *table);
 

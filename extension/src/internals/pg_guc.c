@@ -1,8 +1,8 @@
 /*-------------------------------------------------------------------------
  *
  * pg_guc.c
- *		PostgreSQL's parameter records (guc.c): their memory, their hooks, the
- *		values in them, and making a value from its text.
+ *		PostgreSQL's parameter records (guc.c): their memory, their hooks,
+ *		their values, and making a value from its text.
  *
  * Portions Copyright (c) 2026, the pg_baton developers
  *
@@ -34,11 +34,10 @@
 #endif
 
 /* ----------------------------------------------------------------
- *		The memory that guc.c keeps values in.
+ *		The memory in which guc.c keeps values.
  *
  * guc.c frees strings, extras and last_reported with free() up to 15; from 16
- * on all of that lives in GUCMemoryContext.
- * ----------------------------------------------------------------
+ * on all of them are in GUCMemoryContext.
  */
 
 char *
@@ -68,13 +67,13 @@ baton_guc_free(void *pointer)
 }
 
 /* ----------------------------------------------------------------
- *		Assign and show hooks of the server's parameters, replaced by ours.
+ *		Assign and show hooks of the server's parameters, replaced by
+ *		pg_baton's.
  *
- * A parameter's record has them since it was made (guc_tables.c; guc.c in 15),
- * and guc.c calls them through the record each time (set_config_with_handle,
- * AtEOXact_GUC, ShowGUCOption; 15 to 18).  A record that is built in is never
- * replaced, so what is put there stays.
- * ----------------------------------------------------------------
+ * A parameter's record has its hooks from its creation (guc_tables.c; guc.c
+ * in 15), and guc.c calls them through the record each time
+ * (set_config_with_handle, AtEOXact_GUC, ShowGUCOption; 15 to 18).  A
+ * built-in record is never replaced, so a hook stored there stays.
  */
 
 static struct config_generic *
@@ -129,32 +128,32 @@ baton_guc_hook_int(const char *name, GucIntAssignHook assign, GucShowHook show,
 /* ----------------------------------------------------------------
  *		Reading and exchanging the values in PostgreSQL's parameter records.
  *
- * A session's parameters were accepted when the client set them.  To put them
- * back must therefore never fail, ask for a privilege, look at a catalog or
- * say something to the client, whatever has happened since (stock keeps a
- * search_path whose schema was dropped, or a role whose membership was
- * revoked).  set_config_option() cannot promise that, and it can neither lower
- * the source of a reset value nor take an exact state back.  So this file does
- * what guc.c does in its last step, and only that: it calls the assign hook,
- * and stores value, extra, source, context and role in the record
- * (guc_tables.h).  The value and its extra are made before, by baton_guc_make().
+ * A session's parameters were accepted when the client set them.  Putting
+ * them back must therefore never fail, ask for a privilege, look at a catalog
+ * or send a message to the client, whatever has happened since (on a direct
+ * connection a session keeps a search_path after its schema was dropped, or a
+ * role after its membership was revoked). set_config_option() cannot
+ * guarantee that, and it can neither lower the source of a reset value nor
+ * restore an exact state.  So this file does what guc.c does in its last
+ * step, and only that: it calls the assign hook, and stores value, extra,
+ * source, context and role in the record (guc_tables.h). baton_guc_make()
+ * makes the value and its extra before.
  *
  * Invariants:
- * - Everything here runs outside transactions or at least outside any GUC nest
- *	 level that has stacked the record: record->stack is NULL.  Nothing is
- *	 pushed, so nothing is undone by an abort.
- * - A string or extra is owned by whoever refers to it: the record's active
- *	 value, its reset value, or a BatonGucCell.  guc.c shares one pointer
- *	 between active and reset value (set_string_field and set_extra_field free
- *	 what the record no longer refers to); baton_guc_release does the same.
- * ----------------------------------------------------------------
+ * - Everything here runs outside transactions or at least outside any GUC
+ *   nest level that has stacked the record: record->stack is NULL.  Nothing
+ *   is pushed, so an abort undoes nothing.
+ * - A string or extra is owned by what refers to it: the record's active
+ *   value, its reset value, or a BatonGucCell. guc.c shares one pointer
+ *   between active and reset value (set_string_field and set_extra_field free
+ *   what the record no longer refers to); baton_guc_release does the same.
  */
 
 bool		baton_guc_report_touched = false;
 bool		baton_guc_report_identity_touched = false;
 
 /*
- * The order of guc_variables: ASCII case folding, whatever the locale
+ * The order of guc_variables: ASCII case folding, independent of the locale
  * (guc_name_compare in guc.c).
  */
 int
@@ -209,11 +208,11 @@ baton_guc_is_aside(const struct config_generic *record)
 }
 
 /*
- * InitLocalBuffers (localbuf.c) takes as many local buffers as temp_buffers says,
- * once in a process; check_temp_buffers (guc.c in 15, localbuf.c from 16 on) takes
- * no other value afterwards.  From 16 on what may be pinned of them is reckoned by
- * what the parameter says now (LimitAdditionalLocalPins; in 18
- * GetAdditionalLocalPinLimit, which asserts it), so the two must not part.
+ * InitLocalBuffers (localbuf.c) allocates temp_buffers local buffers, once in
+ * a process; check_temp_buffers (guc.c in 15, localbuf.c from 16 on) accepts
+ * no other value afterwards.  From 16 on the limit of pinned local buffers is
+ * computed from the parameter's current value (LimitAdditionalLocalPins; in 18
+ * GetAdditionalLocalPinLimit, which asserts it), so the two must stay equal.
  */
 bool
 baton_guc_is_of_process(const struct config_generic *record)
@@ -224,18 +223,18 @@ baton_guc_is_of_process(const struct config_generic *record)
 bool
 baton_guc_is_identity(const struct config_generic *record)
 {
-	/* the flag marks these two and nothing else (set_config_option_ext) */
+	/* only these two have the flag (set_config_option_ext) */
 	return (record->flags & GUC_NOT_WHILE_SEC_REST) != 0 &&
 		(strcmp(record->name, "role") == 0 ||
 		 strcmp(record->name, "session_authorization") == 0);
 }
 
 /*
- * The first minor releases of 16 and 17, 16.2 for one, do not have it
- * (miscinit.c), so it may be NULL.  There the parameter's extra, as
- * check_session_authorization() (variable.c) makes it for whoever calls
- * SetSessionAuthorization(), says so: the role, and whether it is a superuser.
- * Nor do their check hooks take a parallel leader's state over.
+ * The first minor releases of 16 and 17, such as 16.2, do not have it
+ * (miscinit.c), so it may be NULL.  There the role and its superuser flag come
+ * from the parameter's extra, which check_session_authorization() (variable.c)
+ * makes for the call of SetSessionAuthorization().  In these releases the
+ * check hooks do not take over a parallel leader's state, either.
  */
 extern bool GetSessionUserIsSuperuser(void) __attribute__((weak));
 
@@ -275,7 +274,9 @@ baton_guc_role_extra(const BatonGucIdentity *identity)
 	return NULL;
 }
 
-/* Who the active value of role or session_authorization stands for. */
+/*
+ * The role that the active value of role or session_authorization stands for.
+ */
 BatonGucIdentity
 baton_guc_identity(const struct config_generic *record)
 {
@@ -297,9 +298,10 @@ baton_guc_identity(const struct config_generic *record)
 }
 
 /*
- * Where GetSessionUserIsSuperuser() is missing, SetSessionUserId() (miscinit.c),
- * and so RESET SESSION AUTHORIZATION and DISCARD ALL, ends the role without a
- * word to its parameter; the commit that brought the one mended the other.
+ * Where GetSessionUserIsSuperuser() is missing, SetSessionUserId()
+ * (miscinit.c), and so RESET SESSION AUTHORIZATION and DISCARD ALL, ends the
+ * role without changing its parameter; the commit that added the function also
+ * fixed that.
  */
 bool
 baton_guc_role_is_lost(void)
@@ -309,7 +311,7 @@ baton_guc_role_is_lost(void)
 	if (&GetSessionUserIsSuperuser != NULL || OidIsValid(GetCurrentRoleId()))
 		return false;
 	role = (struct config_string *) baton_guc_find("role");
-	/* the session's own, by SET ROLE, is carried as it is */
+	/* a role that the session set by SET ROLE is carried as it is */
 	return role->gen.source != PGC_S_SESSION && strcmp(*role->variable, "none") != 0;
 }
 
@@ -359,7 +361,7 @@ baton_guc_set_client_role(struct config_generic *record, Oid role)
 		record->srole = role;
 }
 
-/* Does not free what was there: the caller holds it in a cell. */
+/* Does not free the previous values: the caller holds them in a cell. */
 void
 baton_guc_set_reset(struct config_generic *record, const BatonGucCell *cell)
 {
@@ -422,9 +424,9 @@ baton_guc_active(struct config_generic *record)
 }
 
 /*
- * What a stacked record refers to is known to guc.c alone (GucStack), and
- * would be freed under it.  Whoever comes here within a transaction ends his
- * session by it, and no more.
+ * Only guc.c knows what a stacked record refers to (GucStack), and this code
+ * would free it.  A session that gets here within a transaction is ended, and
+ * only that session.
  */
 static void
 require_unstacked(const struct config_generic *record)
@@ -462,8 +464,8 @@ baton_guc_release(struct config_generic *record, config_var_value *value)
 
 /*
  * Outside a transaction assign_temp_tablespaces (tablespace.c) can look
- * nothing up, and says that there are none, by which fd.c then goes; the end
- * of each transaction makes it unknown again.
+ * nothing up, and tells fd.c that there are none; the end of each transaction
+ * resets that to unknown.
  */
 static void
 let_temp_tablespaces_be_looked_up(void)
@@ -533,7 +535,7 @@ baton_guc_activate(struct config_generic *record, const BatonGucCell *cell)
 	record->extra = extra;
 	baton_guc_set_origin(record, cell->source, cell->scontext, cell->srole);
 
-	/* is_superuser is reported and follows role */
+	/* is_superuser is reported, and changes with the role */
 	if ((record->flags & GUC_REPORT) || baton_guc_is_identity(record))
 	{
 		if (record->flags & GUC_REPORT)
@@ -544,7 +546,7 @@ baton_guc_activate(struct config_generic *record, const BatonGucCell *cell)
 	baton_guc_release(record, &old);
 }
 
-/* In place, as guc.c owns both strings, which may be one. */
+/* In place, as guc.c owns both strings, which may be the same one. */
 bool
 baton_guc_blank(const char *name)
 {
@@ -560,21 +562,23 @@ baton_guc_blank(const char *name)
 /* ----------------------------------------------------------------
  *		Making a parameter's value from its text, and the text from the value.
  *
- * Nothing of the parameter's record is changed here; that is done above.
- * A value is made as guc.c makes it, by the record's check hook, which gives
- * it its "extra"; but what the hook refuses is not told to anybody.
+ * This part does not change the parameter's record.  A value is made as in
+ * guc.c, by the record's check hook, which gives it its "extra"; but no
+ * message is sent if the hook refuses.
  *
- * The hooks are called outside a transaction; check hooks that look at
- * catalogs take the value on faith then (check_default_tablespace,
+ * The hooks are called outside a transaction, where check hooks that would
+ * look at catalogs accept the value unchecked (check_default_tablespace,
  * check_temp_tablespaces: tablespace.c; check_default_text_search_config:
  * ts_cache.c; check_default_table_access_method: tableamapi.c).  Three do
- * not: role and session_authorization, which are made as a parallel worker
- * makes its leader's, and client_encoding, which needs a transaction the
- * first time (PrepareClientEncoding in mbutils.c).
- * ----------------------------------------------------------------
+ * not: those of role and session_authorization, which are made as a parallel
+ * worker makes its leader's, and that of client_encoding, which needs a
+ * transaction the first time (PrepareClientEncoding in mbutils.c).
  */
 
-/* Calls the check hook as guc.c's call_*_check_hook do, without a message. */
+/*
+ * Calls the check hook as guc.c's call_*_check_hook functions do, without a
+ * message.
+ */
 static bool
 call_check_hook(struct config_generic *record, config_var_value *value,
 				GucSource source)
@@ -641,11 +645,11 @@ call_check_hook(struct config_generic *record, config_var_value *value,
 }
 
 /*
- * The check hooks of role and session_authorization take the process' own
- * state, without a look at the catalogs, while InitializingParallelWorker is
- * set (check_role, check_session_authorization in variable.c; that is how
- * ParallelWorkerMain takes its leader's over).  So the state is put in place
- * for the length of the call.
+ * The check hooks of role and session_authorization use the process's own
+ * state, without reading catalogs, while InitializingParallelWorker is set
+ * (check_role, check_session_authorization in variable.c; so
+ * ParallelWorkerMain takes over its leader's).  So that state is set for the
+ * duration of the call.
  */
 static bool
 call_identity_check_hook(struct config_generic *record,
@@ -682,8 +686,8 @@ call_identity_check_hook(struct config_generic *record,
 }
 
 /*
- * SetSessionAuthorization() sets is_superuser by SetConfigOption(), after which 15's
- * ReportChangedGUCOptions() (guc.c) would go through all parameters.
+ * SetSessionAuthorization() sets is_superuser by SetConfigOption(), after
+ * which ReportChangedGUCOptions() (guc.c) of 15 would examine all parameters.
  */
 void
 baton_guc_set_session_user(const BatonGucIdentity *identity)
@@ -716,7 +720,7 @@ baton_guc_override_identity(const char *name, const BatonGucIdentity *identity)
 	{
 		bool		ok;
 
-		/* it only allocates, and reports no error (variable.c) */
+		/* it only allocates, and raises no error (variable.c) */
 		InitializingParallelWorker = true;
 		ok = call_check_hook(&conf->gen, &cell.value, PGC_S_OVERRIDE);
 		InitializingParallelWorker = false;
@@ -755,10 +759,10 @@ call_check_hook_in_transaction(struct config_generic *record,
 }
 
 /*
- * Those of log_statement_stats and its like (check_stage_log_stats and
- * check_log_stats in guc.c) ask only whether the others are off, which the
- * session may have got past in a way of its own: by the configuration files,
- * say, or within a transaction.
+ * Those of log_statement_stats and related parameters (check_stage_log_stats
+ * and check_log_stats in guc.c) check only whether the others are off.  The
+ * session may have combined them in other ways: by the configuration files, or
+ * within a transaction.
  */
 static bool
 hook_is_about_others(const struct config_generic *record)
@@ -845,9 +849,9 @@ baton_guc_make(struct config_generic *record, const char *text,
 }
 
 /*
- * As define_custom_variable and reapply_stacked_values (guc.c) ask: on behalf
- * of whoever set the placeholder.  The warning they give then would come here
- * at a moment when the client has asked for nothing.
+ * Checks as define_custom_variable and reapply_stacked_values (guc.c) do, for
+ * the role that set the placeholder.  Their warning is suppressed, since the
+ * client has sent no command at this moment.
  */
 bool
 baton_guc_placeholder_fits(const char *name, const char *text,
@@ -920,7 +924,7 @@ baton_guc_append_text(struct config_generic *record,
 			appendStringInfo(text, "%d", value->val.intval);
 			break;
 		case PGC_REAL:
-			/* 17 digits tell every double from its neighbours */
+			/* 17 digits distinguish every double from its neighbours */
 			appendStringInfo(text, "%.17g", value->val.realval);
 			break;
 		case PGC_STRING:
@@ -935,7 +939,7 @@ baton_guc_append_text(struct config_generic *record,
 	}
 }
 
-/* ReportGUCOption() in guc.c keeps it so (15 to 18). */
+/* As ReportGUCOption() in guc.c stores it (15 to 18). */
 void
 baton_guc_set_reported(struct config_generic *record, const char *value)
 {
@@ -951,16 +955,16 @@ baton_guc_set_reported(struct config_generic *record, const char *value)
 }
 
 /* ----------------------------------------------------------------
- *		log_connections and log_disconnections, as a new backend has them.
+ *		log_connections and log_disconnections, as in a new backend.
  *
- * The dispatcher logs its clients as the server logs its own, and has from
- * the launcher what these two say.  But a process that runs keeps the values
- * it started with (set_config_option in guc.c ignores a reload of parameters
- * of context superuser-backend, except in the postmaster), and the launcher
- * runs on.  So the postmaster, which reads its files before it tells anybody
- * to (SIGHUP_handler in postmaster.c), notes them in memory that it shares
- * with its children, by the parameters' assign hooks.
- * ----------------------------------------------------------------
+ * The dispatcher logs its clients as the server logs its own, and the
+ * launcher sends it the values of these two.  But a running process keeps the
+ * values it started with (set_config_option in guc.c ignores a reload of
+ * parameters of context superuser-backend, except in the postmaster), and the
+ * launcher keeps running.  So the postmaster, which reads its files before it
+ * signals any process to do so (SIGHUP_handler in postmaster.c), stores them
+ * in memory that it shares with its children, by the parameters' assign
+ * hooks.
  */
 
 typedef struct LogSettings
@@ -971,7 +975,7 @@ typedef struct LogSettings
 	bool		disconnections;
 } LogSettings;
 
-/* Written by the postmaster alone. */
+/* Only the postmaster writes it. */
 static LogSettings *settings = NULL;
 
 static GucBoolAssignHook previous_disconnections = NULL;
@@ -985,7 +989,10 @@ assign_disconnections(bool value, void *extra)
 		previous_disconnections(value, extra);
 }
 
-/* Puts a hook into a boolean parameter's record; its value at this moment. */
+/*
+ * Puts a hook into a boolean parameter's record, and returns its current
+ * value.
+ */
 static bool
 watch_bool(const char *name, GucBoolAssignHook hook, GucBoolAssignHook *previous)
 {
@@ -1006,7 +1013,7 @@ watch_bool(const char *name, GucBoolAssignHook hook, GucBoolAssignHook *previous
 
 static GucStringAssignHook previous_connections = NULL;
 
-/* The server's hook has just made a number of the text. */
+/* The server's hook has just converted the text. */
 static void
 note_connections(void)
 {

@@ -1,8 +1,8 @@
 /*-------------------------------------------------------------------------
  *
  * pg_guc.h
- *		PostgreSQL's parameter records (guc.c): their memory, their hooks, the
- *		values in them, and making a value from its text.
+ *		PostgreSQL's parameter records (guc.c): their memory, their hooks,
+ *		their values, and making a value from its text.
  *
  * Portions Copyright (c) 2026, the pg_baton developers
  *
@@ -16,73 +16,74 @@
 #include "utils/guc_tables.h"
 
 /* ----------------------------------------------------------------
- *		The memory that guc.c keeps values in.
- * ----------------------------------------------------------------
+ *		The memory in which guc.c keeps values.
  */
 
-/* The allocator that guc.c frees with. */
+/* The allocator that guc.c frees its memory with. */
 extern char *baton_guc_strdup(const char *string);
 extern void baton_guc_free(void *pointer);
 
 /* ----------------------------------------------------------------
- *		The server's table of parameter records, and what guc.c keeps beside it.
+ *		The server's table of parameter records, and what guc.c keeps beside
+ *		it.
  *
- * pg_guc_table.c is for 15, pg_guc_table.c for 16 and later.
- * ----------------------------------------------------------------
+ * pg_guc_table.c has the code for 15, and that for 16 and later.
  */
 
-/* Once, at attach.  NULL, or why the table cannot be worked with. */
+/* Called once, at attach.  Returns NULL, or why the table cannot be used. */
 extern const char *baton_guc_table_attach(void);
 
-/* The parameter of that name; NULL if there is none. */
+/* The parameter of that name, or NULL. */
 extern struct config_generic *baton_guc_find(const char *name);
 
 /*
- * All records, sorted by name.  Of an attached backend the array is the
- * table's, and good until the table changes; else it is palloc'd.
+ * All records, sorted by name.  In an attached backend the array is the
+ * table's own, and valid until the table changes; elsewhere it is palloc'd.
  */
 extern struct config_generic **baton_guc_records(int *count);
 
 /*
- * Rises when a record has come into the table, gone from it, or been replaced
- * by another.  Cheap enough for every boundary.
+ * Rises when a record has been added to the table, removed from it, or
+ * replaced.  Cheap enough for every boundary.
  */
 extern uint64 baton_guc_table_version(void);
 
 /*
- * The placeholder of that name, which must not be there, comes into being
- * without a value; NULL if a library has reserved the prefix.  And it goes,
- * when it is without a value.
+ * The first creates a placeholder without a value; none of that name may
+ * exist.  It returns NULL if a library has reserved the prefix.  The second
+ * removes a placeholder, which must have no value.
  */
 extern struct config_generic *baton_guc_add_placeholder(const char *name);
 extern void baton_guc_remove_placeholder(struct config_generic *record);
 
-/* Is it one that was removed, but has stayed in the table? */
+/* Is the record a removed placeholder that is still in the table? */
 extern bool baton_guc_is_removed(const struct config_generic *record);
 
-/* So many have stayed that each new one takes long. */
+/*
+ * Are so many removed placeholders in the table that each new one takes long?
+ */
 extern bool baton_guc_table_is_overgrown(void);
 
-/* Where the active value comes from. */
+/* Sets the origin of the active value. */
 extern void baton_guc_set_origin(struct config_generic *record, GucSource source,
 								 GucContext scontext, Oid srole);
 
 /*
- * The next ReportChangedGUCOptions() looks at the record, which must be
- * reported to clients, and at all such records.
+ * Has the next ReportChangedGUCOptions() look at the record, which must be a
+ * reported parameter, or at all such records.
  */
 extern void baton_guc_look_for_report(struct config_generic *record);
 extern void baton_guc_look_for_reports(void);
 
 /* ----------------------------------------------------------------
- *		Assign and show hooks of the server's parameters, replaced by ours.
- * ----------------------------------------------------------------
+ *		Assign and show hooks of the server's parameters, replaced by
+ *		pg_baton's.
  */
 
 /*
- * Each puts a hook into the record of the parameter of that name and tells
- * what stood there, which ours must call.  False, and nothing is done, if there
- * is no parameter of that type, or none with such a hook.
+ * Each puts a hook into the record of the parameter of that name and returns
+ * the server's, which the new hook must call.  If there is no parameter of
+ * that type, or none with such a hook, they change nothing and return false.
  */
 extern bool baton_guc_hook_real(const char *name, GucRealAssignHook assign,
 								GucRealAssignHook *server_assign);
@@ -108,7 +109,7 @@ typedef struct BatonGucCell
 	Oid			srole;
 } BatonGucCell;
 
-/* Who a value of role or session_authorization stands for. */
+/* The role that a value of role or session_authorization stands for. */
 typedef struct BatonGucIdentity
 {
 	Oid			role;			/* InvalidOid for role "none" */
@@ -117,28 +118,32 @@ typedef struct BatonGucIdentity
 
 extern int	baton_guc_compare_names(const char *a, const char *b);
 
-/* Is it about connections, the log, autovacuum or locks: not about a query? */
+/*
+ * Does the parameter concern connections, the log, autovacuum or locks, and no
+ * query?
+ */
 extern bool baton_guc_is_aside(const struct config_generic *record);
 
 /*
- * Is it the process's for good (temp_buffers)?  Sessions are served where it is as
- * they want it, and it is never exchanged.
+ * Is the parameter fixed for the process's life (temp_buffers)?  It is never
+ * exchanged: a session is served by backends that have the value which it
+ * wants.
  */
 extern bool baton_guc_is_of_process(const struct config_generic *record);
 
-/* True for the two parameters whose value is a role. */
+/* True for the two parameters with a role as their value. */
 extern bool baton_guc_is_identity(const struct config_generic *record);
 extern BatonGucIdentity baton_guc_identity(const struct config_generic *record);
 
 /*
- * Is the role that a setting or startup option gave not in force any more, though
- * the parameter names it still?  Nowhere else could that be put in place.
+ * Is the role that a setting or startup option gave no longer in force, though
+ * the parameter still names it?  No other backend could put that in place.
  */
 extern bool baton_guc_role_is_lost(void);
 
 /*
- * What the check hook of these two would give for that identity, if it cannot be
- * had from it outside a transaction; else NULL.
+ * The extra value of the check hook of these two parameters for that identity,
+ * if the hook cannot make it outside a transaction; else NULL.
  */
 extern void *baton_guc_role_extra(const BatonGucIdentity *identity);
 
@@ -146,39 +151,51 @@ extern void *baton_guc_role_extra(const BatonGucIdentity *identity);
 extern void baton_guc_release(struct config_generic *record,
 							  config_var_value *value);
 
-/* The value that RESET goes back to. */
+/* The value that RESET restores. */
 extern BatonGucCell baton_guc_reset_cell(struct config_generic *record);
 
-/* By this role's rights the client has given the values that are its. */
+/*
+ * Sets the role that gave the client the right to set the values that are its
+ * own.
+ */
 extern void baton_guc_set_client_role(struct config_generic *record, Oid role);
 
 extern void baton_guc_set_reset(struct config_generic *record,
 								const BatonGucCell *cell);
 
-/* Makes the cell the record's active value; the assign hook is called. */
+/* Makes the cell the record's active value, and calls the assign hook. */
 extern void baton_guc_activate(struct config_generic *record,
 							   const BatonGucCell *cell);
 
 /*
- * session_authorization and what RESET goes back to become this role's name, as by
- * SetConfigOption() with PGC_BACKEND and PGC_S_OVERRIDE.  The identity must be in force: no
- * assign hook is called.
+ * Sets session_authorization and its reset value to this role's name, as by
+ * SetConfigOption() with PGC_BACKEND and PGC_S_OVERRIDE.  The identity must be
+ * in force: no assign hook is called.
  */
 extern void baton_guc_override_identity(const char *name, const BatonGucIdentity *identity);
 
-/* SetSessionAuthorization(); the client hears of is_superuser by baton_report_arm() alone. */
+/*
+ * SetSessionAuthorization(); only baton_report_arm() has is_superuser reported
+ * to the client.
+ */
 extern void baton_guc_set_session_user(const BatonGucIdentity *identity);
 
 /* The active value. */
 extern config_var_value baton_guc_active(struct config_generic *record);
 
-/* The text of a string goes, what RESET goes back to as well.  False if it is none. */
+/*
+ * Clears the text of a string parameter, and its reset value.  Returns false
+ * if the parameter is no string.
+ */
 extern bool baton_guc_blank(const char *name);
 
 /* Set when a parameter that is reported to the client was exchanged. */
 extern bool baton_guc_report_touched;
 
-/* Set when of these only session_authorization and is_superuser may have been. */
+/*
+ * Set when session_authorization and is_superuser alone may have been
+ * exchanged.
+ */
 extern bool baton_guc_report_identity_touched;
 
 /* ----------------------------------------------------------------
@@ -187,8 +204,8 @@ extern bool baton_guc_report_identity_touched;
  */
 
 /*
- * Makes a value out of its text as the check hook wants it, changing nothing.
- * False if the hook refuses.  identity is needed for role and
+ * Makes a value from its text by the check hook, without changing the record.
+ * Returns false if the hook refuses. identity is needed for role and
  * session_authorization only.
  */
 extern bool baton_guc_make(struct config_generic *record, const char *text,
@@ -196,15 +213,14 @@ extern bool baton_guc_make(struct config_generic *record, const char *text,
 						   config_var_value *value);
 
 /*
- * Would a library that defines the parameter have taken the value over from
- * the placeholder that the session has?  Privileges count, catalogs are looked
- * at.
+ * Would a library that defines the parameter have adopted the value of the
+ * session's placeholder?  Checks privileges, and reads catalogs.
  */
 extern bool baton_guc_placeholder_fits(const char *name, const char *text,
 									   GucContext scontext, GucSource source,
 									   Oid srole);
 
-/* The compiled-in default, as guc.c's InitializeOneGUCOption makes it. */
+/* The compiled-in default, as InitializeOneGUCOption in guc.c makes it. */
 extern bool baton_guc_make_boot(struct config_generic *record,
 								BatonGucCell *cell);
 
@@ -213,15 +229,17 @@ extern void baton_guc_append_text(struct config_generic *record,
 								  const config_var_value *value,
 								  StringInfo text);
 
-/* What the client has been told of a reported parameter; NULL: nothing. */
+/*
+ * Records the value that the client was last told of a reported parameter;
+ * NULL: none.
+ */
 extern void baton_guc_set_reported(struct config_generic *record, const char *value);
 
 /* ----------------------------------------------------------------
- *		log_connections and log_disconnections, as a new backend has them.
- * ----------------------------------------------------------------
+ *		log_connections and log_disconnections, as in a new backend.
  */
 
-/* From _PG_init, in the postmaster. */
+/* Called by _PG_init, in the postmaster. */
 extern void baton_log_settings_init(void);
 
 /*

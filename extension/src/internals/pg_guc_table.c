@@ -1,8 +1,8 @@
 /*-------------------------------------------------------------------------
  *
  * pg_guc_table.c
- *		PostgreSQL's table of parameter records (guc.c): an array in 15, a hash
- *		table from 16 on.  pg_guc.h declares what both offer.
+ *		PostgreSQL's table of parameter records (guc.c): an array in 15, a
+ *		hash table from 16 on. pg_guc.h declares what both provide.
  *
  * Portions Copyright (c) 2026, the pg_baton developers
  *
@@ -13,26 +13,26 @@
 /* ----------------------------------------------------------------
  *		The server's table of parameter records, in PostgreSQL 15.
  *
- * What guc.c guarantees there: the table is one array of pointers, sorted by
- * name (guc_variables), which get_guc_variables() hands out and
- * GetNumConfigOptions() counts; find_option() knows a record by bsearch on its
- * name and by nothing else; a placeholder is a malloc'd config_string with the
- * flag GUC_CUSTOM_PLACEHOLDER, whose name is malloc'd as well
- * (add_placeholder_variable); a placeholder is shown neither by SHOW ALL nor by
- * pg_settings (GUC_NO_SHOW_ALL).  Nothing ever takes a record out.
+ * What guc.c guarantees in 15: the table is one array of pointers, sorted by
+ * name (guc_variables), which get_guc_variables() returns and
+ * GetNumConfigOptions() counts; find_option() finds a record by bsearch on
+ * its name and in no other way; a placeholder is a malloc'd config_string
+ * with the flag GUC_CUSTOM_PLACEHOLDER, with a malloc'd name
+ * (add_placeholder_variable); neither SHOW ALL nor pg_settings shows a
+ * placeholder (GUC_NO_SHOW_ALL). guc.c never removes a record.
  *
- * So a placeholder that must go gets a name that nobody can type and moves to
- * where that name sorts.  Such a record is used again for the next placeholder
- * of whatever name.  But a session's own SET has guc.c make a new one for each
- * name that it does not find, and sort the whole table: after 20,000 sessions with
- * a parameter of their own each SET of such would take 5 ms.  So the table counts
- * as overgrown from MOST_REMOVED on, and the backend ends.
+ * So a placeholder that must be removed gets a name that no client can send,
+ * and moves to where that name sorts.  Such a record is reused for the next
+ * placeholder, of any name.  But a session's own SET makes guc.c create a new
+ * record for each name that it does not find, and sort the whole table: after
+ * 20,000 sessions with a parameter of their own each such SET would take 5
+ * ms.  So the table counts as overgrown above MOST_REMOVED removed records,
+ * and the backend ends.
  *
- * Invariants: a removed record has no value; removed_records lists all of them
- * and nothing else; every name is malloc'd, as guc.c's own are.  A removed
- * record is never replaced by a library's real variable, for none has its
- * name; so the pointers in the list stay valid.
- * ----------------------------------------------------------------
+ * Invariants: a removed record has no value; removed_records lists all
+ * removed records and nothing else; every name is malloc'd, as guc.c's own
+ * are.  A library's real variable never replaces a removed record, because
+ * none has its name; so the pointers in the list stay valid.
  */
 
 #if PG_VERSION_NUM < 160000
@@ -46,9 +46,9 @@
 #include "pg_guc.h"
 
 /*
- * No client can send it where the encoding is checked, as 0xFE and 0xFF are
- * part of no valid UTF-8; in other encodings it would have to guess the
- * number, which is random, and each backend's own.
+ * Where the encoding is checked, no client can send this name, as 0xFE and
+ * 0xFF are part of no valid UTF-8.  In other encodings a client would have to
+ * guess the number, which is random and differs between backends.
  */
 #define REMOVED_PREFIX "\xff\xfepg_baton.hidden_%016" INT64_MODIFIER "x_"
 
@@ -62,15 +62,15 @@ static uint64 removed_names = 0;
 static char removed_prefix[64];
 static Size removed_prefix_length = 0;
 
-/* The table as last looked at, and what number it had. */
+/* A copy of the table as last seen, and its version. */
 static struct config_generic **known = NULL;
 static int	known_count = 0;
 static int	known_size = 0;
 static uint64 version = 0;
 
 /*
- * Prefixes, with the separator, that libraries use but have not reserved, as
- * of the libraries that were loaded then (EstimateLibraryStateSpace).
+ * Prefixes, with the separator, that libraries use but have not reserved,
+ * valid for the libraries that were loaded then (EstimateLibraryStateSpace).
  */
 static List *free_prefixes = NIL;
 static Size free_prefixes_for = 0;
@@ -103,7 +103,10 @@ baton_guc_table_attach(void)
 	return NULL;
 }
 
-/* The first place in guc_variables whose name does not sort before this one. */
+/*
+ * The first place in guc_variables with a name that does not sort before this
+ * name.
+ */
 static int
 place_of(const char *name)
 {
@@ -184,7 +187,7 @@ baton_guc_table_is_overgrown(void)
 	return removed_count > MOST_REMOVED;
 }
 
-/* The next name that nobody can type; valid until the next call. */
+/* The next name that no client can send; valid until the next call. */
 static const char *
 removed_name(void)
 {
@@ -213,10 +216,10 @@ remember_removed(struct config_generic *record)
 }
 
 /*
- * Adds a record to the table under a hidden name.  Asking whether a value
+ * Adds a record to the table under a hidden name.  Checking whether a value
  * would be valid creates a placeholder (set_config_option_ext calls
- * find_option with create_placeholders); the name is one that find_option
- * accepts, and no library can have reserved its prefix, so nothing is said.
+ * find_option with create_placeholders). find_option accepts the name, and no
+ * library can have reserved its prefix, so nothing is logged.
  */
 static void
 add_removed_record(void)
@@ -233,7 +236,7 @@ add_removed_record(void)
 }
 
 /*
- * Gives the record another name and the place that the name sorts to.  A
+ * Renames the record and moves it to the place that the name sorts to.  A
  * placeholder's name is allocated as guc.c does it.
  */
 static void
@@ -249,7 +252,7 @@ rename_record(struct config_generic *record, const char *new_name)
 		elog(ERROR, "parameter \"%s\" is not in the table of parameters",
 			 record->name);
 
-	/* those between the two places move by one */
+	/* the records between the two places move by one */
 	if (to > from)
 	{
 		to--;
@@ -262,10 +265,10 @@ rename_record(struct config_generic *record, const char *new_name)
 	baton_guc_free(unconstify(char *, record->name));
 	record->name = name;
 	variables[to] = record;
-	version++;					/* be it at the same place */
+	version++;					/* even if the place is the same */
 }
 
-/* Does a library have real parameters whose names begin so? */
+/* Does a library have real parameters with this prefix? */
 static bool
 is_library_prefix(const char *name, Size length)
 {
@@ -283,9 +286,9 @@ is_library_prefix(const char *name, Size length)
 
 /*
  * Has a library reserved the name's prefix (MarkGUCPrefixReserved in guc.c)?
- * Only find_option() knows, and says so by not adding a record.  One that it
- * adds stays, and so the question is asked once a prefix until the next
- * library comes, and only for the prefixes that libraries use.
+ * Only find_option() knows, and shows it by not adding a record.  A record
+ * that it adds stays in the table; so this is tested once for each prefix
+ * until the next library is loaded, and only for prefixes that libraries use.
  */
 static bool
 prefix_is_reserved(const char *name)
@@ -344,7 +347,10 @@ baton_guc_remove_placeholder(struct config_generic *record)
 {
 	Assert(record->flags & GUC_CUSTOM_PLACEHOLDER);
 
-	/* either may run out of memory: none may be remembered under its own name */
+	/*
+	 * either step may run out of memory: a record must not be remembered
+	 * under its own name
+	 */
 	rename_record(record, removed_name());
 	remember_removed(record);
 }
@@ -368,9 +374,9 @@ baton_guc_look_for_report(struct config_generic *record)
 }
 
 /*
- * ReportChangedGUCOptions() returns at once unless report_needed, which is
- * private to guc.c and set whenever a reported parameter is set; so one is set
- * to what it is.
+ * ReportChangedGUCOptions() returns at once unless report_needed is set, which
+ * is private to guc.c and set whenever a reported parameter is set.  So this
+ * function sets a parameter to its current value.
  */
 void
 baton_guc_look_for_reports(void)
@@ -390,7 +396,7 @@ baton_guc_look_for_reports(void)
 					GetConfigOption("in_hot_standby", false, false),
 					PGC_INTERNAL, PGC_S_OVERRIDE);
 
-	/* nobody shall see that */
+	/* the parameter's origin must not show that */
 	record->source = before.source;
 	record->reset_source = before.reset_source;
 	record->scontext = before.scontext;
@@ -405,25 +411,25 @@ baton_guc_look_for_reports(void)
  *		The server's table of parameter records, in PostgreSQL 16 and later.
  *
  * What guc.c guarantees in 16, 17 and 18:
- *
  * - The table is a hash, "GUC hash table", below GUCMemoryContext
- *	 (build_guc_variables); find_option() knows a record by it and by nothing
- *	 else.  An entry is a name, which is the record's own, and the record
- *	 (GUCHashEntry, mirrored here).  get_guc_variables() allocates and sorts,
- *	 so that is done only when the table has changed.
- * - A placeholder is one chunk and its name another (add_placeholder_variable),
- *	 both guc_malloc's; MarkGUCPrefixReserved() takes one out of the table by
- *	 HASH_REMOVE, and of the lists that it is in.
- * - guc_nondef_list has the records whose source is not PGC_S_DEFAULT
- *	 (set_guc_source); what is missing there RESET ALL does not reset and
- *	 parallel workers do not get.  It is circular: its head, static in guc.c, is
- *	 the one node of it that is no record's.
- * - guc_report_list has the records whose status says GUC_NEEDS_REPORT, and
- *	 is all that ReportChangedGUCOptions() looks at.  Its head is static in
- *	 guc.c; it is found at attach, as the one word of the program's data that
- *	 points to the link of each parameter that was just set.
- * - guc_stack_list has the records that are stacked; those are never touched.
- * ----------------------------------------------------------------
+ *   (build_guc_variables); find_option() finds a record by it and in no other
+ *   way.  An entry is a name, which is the record's own, and the record
+ *   (GUCHashEntry, mirrored here). get_guc_variables() allocates and sorts,
+ *   so it is called only when the table has changed.
+ * - A placeholder is one chunk and its name another
+ *   (add_placeholder_variable), both from guc_malloc; MarkGUCPrefixReserved()
+ *   removes a placeholder from the table by HASH_REMOVE, and from the lists
+ *   that contain it.
+ * - guc_nondef_list has the records with a source other than PGC_S_DEFAULT
+ *   (set_guc_source).  RESET ALL does not reset a record that is missing
+ *   there, and parallel workers do not get it.  The list is circular: its
+ *   head, static in guc.c, is its only node that belongs to no record.
+ * - guc_report_list has the records with the status GUC_NEEDS_REPORT, and
+ *   ReportChangedGUCOptions() looks at nothing else.  Its head is static in
+ *   guc.c; it is found at attach, as the only word of the program's data that
+ *   points to the link of each parameter that was just set.
+ * - guc_stack_list has the records that are stacked; this file never touches
+ *   those.
  */
 
 #if PG_VERSION_NUM >= 160000
@@ -443,7 +449,9 @@ typedef struct TableEntry
 	struct config_generic *record;
 }			TableEntry;
 
-/* A placeholder, and the entry that a library's parameter may replace it in. */
+/*
+ * A placeholder, and its entry, in which a library's parameter may replace it.
+ */
 typedef struct KnownPlaceholder
 {
 	const		TableEntry *entry;
@@ -455,11 +463,12 @@ static slist_head * report_list = NULL;
 static dlist_head *nondef_list = NULL;
 
 static MemoryContext table_context = NULL;
-static struct config_generic **known = NULL;	/* as get_guc_variables() says */
+static struct config_generic **known = NULL;	/* as returned by
+												 * get_guc_variables() */
 static int	known_count = 0;
 static KnownPlaceholder * known_placeholders = NULL;
 static int	known_placeholder_count = 0;
-static bool looked = false;		/* is what is known whole? */
+static bool looked = false;		/* are the known_* variables complete? */
 static uint64 version = 0;
 
 struct config_generic *
@@ -570,7 +579,7 @@ find_table(void)
 	return NULL;
 }
 
-/* The record that the node of the list of those that are set belongs to. */
+/* The record to which a node of guc_nondef_list belongs. */
 static struct config_generic *
 owner_of(const dlist_node *node, struct config_generic **variables, int count)
 {
@@ -583,8 +592,8 @@ owner_of(const dlist_node *node, struct config_generic **variables, int count)
 }
 
 /*
- * A server's process always has its data directory set.  The list must have
- * all that are set, and nothing else.
+ * A process of the server always has data_directory set.  The list must
+ * contain all parameters that are set, and nothing else.
  */
 static const char *
 find_nondef_list(void)
@@ -624,7 +633,7 @@ find_nondef_list(void)
 	return NULL;
 }
 
-/* Sets the parameter to what it is. */
+/* Sets the parameter to its current value. */
 static void
 set_again(struct config_generic *record)
 {
@@ -632,7 +641,7 @@ set_again(struct config_generic *record)
 					PGC_INTERNAL, PGC_S_OVERRIDE);
 }
 
-/* Takes back from the record what set_again() did, but for the report. */
+/* Undoes in the record what set_again() did, except for the report. */
 static void
 restore(struct config_generic *record, const struct config_generic *before)
 {
@@ -643,8 +652,8 @@ restore(struct config_generic *record, const struct config_generic *before)
 }
 
 /*
- * Two parameters that are reported and that only the server itself sets, so
- * that nobody looks at them now, are set.  guc.c pushes each to the head.
+ * Sets two reported parameters that only the server itself sets, so that no
+ * other code is using them now. guc.c pushes each to the head of the list.
  */
 static const char *
 find_report_list(void)

@@ -1,8 +1,9 @@
 /*-------------------------------------------------------------------------
  *
  * pg_hba.c
- *		PostgreSQL's client authentication (hba.c, auth.c): its rules read, asked
- *		and replaced, and hooks whose refusal does not count.
+ *		PostgreSQL's client authentication (hba.c, auth.c): reading, matching
+ *		and replacing its rules, and calling hooks without heeding their
+ *		refusal.
  *
  * Portions Copyright (c) 2026, the pg_baton developers
  *
@@ -61,64 +62,70 @@ baton_auth_file_close(FILE *file)
 	if (file == NULL)
 		return;
 #if PG_VERSION_NUM >= 160000
-	free_auth_file(file, 0);	/* and the lines with it */
+	free_auth_file(file, 0);	/* also frees the lines */
 #else
 	FreeFile(file);
 #endif
 }
 
 /* ----------------------------------------------------------------
- *		pg_hba.conf and pg_ident.conf, asked of the server's own code.
+ *		pg_hba.conf and pg_ident.conf, matched by the server's own code.
  *
  * Problem: hba.c exports load_hba(), hba_getauthmethod(), load_ident() and
- * check_usermap(), but what they go by are lists in static variables, in
- * children of PostmasterContext.  A background worker deletes that context
- * before any code of ours runs, and hba.c's variables dangle; the next
- * load_hba() would delete the old list's context once more.
+ * check_usermap(), but they use lists in static variables, in children of
+ * PostmasterContext.  A background worker deletes that context before any
+ * code of pg_baton runs, and hba.c's variables dangle; the next load_hba()
+ * would delete the old list's context once more.
  *
  * So the launcher takes the two contexts out of PostmasterContext before they
- * are deleted: a context of ours beside them, the guard, has a reset callback,
- * which is called when the guard's turn has come.  What PostgreSQL guarantees:
- *	- children are deleted first to last (MemoryContextDelete() in mcxt.c, 15 to
- *	  18: it always takes the first there is), and a new child becomes the first
- *	  (MemoryContextCreate(), MemoryContextSetParent()).  So the guard is made the
- *	  first one in each child of the postmaster, right after the fork()
- *	  (fork_process.c calls just that), by pthread_atfork();
- *	- a callback is called while its context is still in the tree
- *	  (MemoryContextCallResetCallbacks()), and whoever deletes looks at the tree
- *	  anew afterwards;
- *	- the lists are in contexts of these two names (load_hba() and load_ident()),
- *	  and in nothing else: HbaLines and, from 16 on, regular expressions; those of
- *	  pg_ident.conf up to 15 come from malloc().
+ * are deleted: a context of pg_baton beside them, the guard, has a reset
+ * callback, which is called when the guard is deleted.  What PostgreSQL
+ * guarantees:
+ * - children are deleted first to last (MemoryContextDelete() in mcxt.c, 15
+ *   to 18: it always takes the first there is), and a new child becomes the
+ *   first (MemoryContextCreate(), MemoryContextSetParent()).  So the guard is
+ *   made the first child in each child process of the postmaster, right after
+ *   the fork() (fork_process.c calls just that), by pthread_atfork();
+ * - a callback is called while its context is still in the tree
+ *   (MemoryContextCallResetCallbacks()), and the deleting function reads the
+ *   tree anew afterwards;
+ * - the lists are in contexts of these two names (load_hba() and
+ *   load_ident()), and in nothing else: HbaLines and, from 16 on, regular
+ *   expressions; those of pg_ident.conf up to 15 come from malloc().
  *
- * Checked: there was one context for pg_hba.conf, and the first load_hba() that
- * replaces the lines has deleted that very one.  Where that is not so, the
- * launcher goes by the server's backends for each login (login.c).
+ * Checked: there was one context for pg_hba.conf, and the first load_hba()
+ * that replaces the lines has deleted that very context.  If that fails, the
+ * launcher leaves each login to the server's backends (login.c).
  *
- * Backends and other workers do nothing in the callback, except that 17 and 18
- * do not say yet what kind of process it is: there all workers keep the pages,
- * which are the postmaster's until somebody writes.
+ * Backends and other workers do nothing in the callback.  But in 17 and 18
+ * the kind of process is not known yet: there all workers keep the pages,
+ * which they share with the postmaster until a process writes to them.
  *
- * Owner: the launcher, alone.
- * ----------------------------------------------------------------
+ * Only the launcher uses this.
  */
 
 static const char *launcher_function = NULL;
 
-/* Beside the lists, in the postmaster and its children until they delete it. */
+/*
+ * Beside the lists, in the postmaster and in its children until they delete
+ * it.
+ */
 static MemoryContext guard = NULL;
 
-/* What stands in for PostmasterContext in the launcher, with the lists in it. */
+/* The launcher's replacement for PostmasterContext, with the lists in it. */
 static MemoryContext kept = NULL;
 static int	hba_contexts = 0;
 static int	ident_contexts = 0;
 
-/* The first load must delete what was kept. */
+/* The first load must delete the kept contexts. */
 static bool hba_was_replaced = false;
 static bool ident_was_replaced = false;
 static bool failed = false;
 
-/* After fork(): takes the postmaster's context tree as it is, allocates nothing. */
+/*
+ * After fork(): expects the postmaster's context tree unchanged, and allocates
+ * nothing.
+ */
 static void
 child_begins(void)
 {
@@ -145,7 +152,7 @@ keep(MemoryContext context, bool *was_replaced)
 	MemoryContextSetParent(context, kept);
 }
 
-/* The guard is being deleted, and its siblings next. */
+/* The guard is being deleted, and its siblings will be next. */
 static void
 guard_ends(void *argument)
 {
@@ -194,7 +201,7 @@ baton_rules_init(const char *worker_function)
 bool
 baton_rules_kept(void)
 {
-	/* without a pg_ident.conf the server has no list of it */
+	/* without a pg_ident.conf the server has no list for it */
 	if (!failed && (hba_contexts != 1 || ident_contexts > 1 ||
 					baton_self_check_is_broken("rules")))
 	{
@@ -210,7 +217,7 @@ baton_rules_have_maps(void)
 	return ident_contexts > 0;
 }
 
-/* An error in there ends the launcher. */
+/* An error inside ends the launcher. */
 static bool
 load(bool (*load_file) (void), int contexts, const bool *was_replaced)
 {
@@ -240,8 +247,9 @@ baton_rules_load_ident(void)
 }
 
 /*
- * What check_hba() and all it calls (hba.c, 15 to 18) read of a Port is filled in
- * here.  am_walsender, which check_db() looks at, is false in the launcher.
+ * Fills in what check_hba() and the functions that it calls (hba.c, 15 to 18)
+ * read of a Port. am_walsender, which check_db() reads, is false in the
+ * launcher.
  */
 const HbaLine *
 baton_rules_match(const BatonClient *client, const char *host_name)
@@ -255,7 +263,7 @@ baton_rules_match(const BatonClient *client, const char *host_name)
 	port->user_name = pstrdup(client->user);
 	port->database_name = pstrdup(client->database);
 
-	/* check_hostname(): known and found good, or known to be of no use */
+	/* check_hostname(): known and verified, or known to be unusable */
 	if (host_name != NULL)
 		port->remote_hostname = pstrdup(host_name);
 	port->remote_hostname_resolv = host_name != NULL ? +1 : -2;
@@ -283,21 +291,22 @@ baton_rules_same_line(const HbaLine *one, const HbaLine *other)
 }
 
 /* ----------------------------------------------------------------
- *		The rules by which a backend that the dispatcher opens is let in.
+ *		The rules for a backend that the dispatcher opens.
  *
- * Its pool's sessions have been let in by the server's rules, which on the server's own port
- * never ask them again.  So nor is a backend asked that is opened for them (attach.c).
+ * The server's rules have admitted the sessions of its pool; on the server's
+ * own port a session is not checked against them again.  So a backend that is
+ * opened for them is not, either (attach.c).
  *
- * What PostgreSQL guarantees: ClientAuthentication() goes by the lines that
+ * What PostgreSQL guarantees: ClientAuthentication() uses the lines that
  * load_hba() (hba.c, 15 to 18) has read last in this process.  The postmaster
- * has, before it forked; a child may do so again, from the file that HbaFileName
- * names, as long as PostmasterContext lives, which PostgresMain() deletes after
- * authentication.  Nobody reads the lines of a backend after that;
- * pg_hba_file_rules reads the file.
+ * reads them before it forks; a child may do so again, from the file that
+ * HbaFileName names, as long as PostmasterContext lives, which PostgresMain()
+ * deletes after authentication.  The lines of a backend are not read after
+ * that; pg_hba_file_rules reads the file.
  *
- * Checked by the launcher, which has those lines as well: before
- * it reads the file's for the first time it reads these, and asks whom they let in.
- * ----------------------------------------------------------------
+ * The launcher checks this, as it has those lines as well: before it reads
+ * the file's lines for the first time it reads these, and tests which clients
+ * they admit.
  */
 
 static const char lines[] = "local all all trust\nhost all all all trust\n";
@@ -336,7 +345,7 @@ baton_trusted_hba_load(void)
 static bool
 lets_in(sa_family_t family)
 {
-	/* no role has that name, nor is one read to say so */
+	/* no role has that name, and no row is read to find that out */
 	BatonClient client = {.user = "",.database = ""};
 	static const uint8 address[16] = {127, 0, 0, 1};
 	const HbaLine *line;
@@ -349,7 +358,7 @@ lets_in(sa_family_t family)
 void
 baton_trusted_hba_check(void)
 {
-	/* then each backend sees for itself */
+	/* then each backend checks for itself */
 	if (!baton_rules_kept())
 		return;
 
@@ -368,28 +377,28 @@ baton_trusted_hba_works(void)
 }
 
 /* ----------------------------------------------------------------
- *		A ClientAuthentication_hook that is told and cannot refuse.
+ *		A ClientAuthentication_hook that is called and cannot refuse.
  *
- * A library that locks roles out (after wrong passwords, say) refuses in this
- * hook, by ereport(FATAL).  On a direct connection a session that is in hears
- * nothing of that.  Neither shall one of the pool, whose next backend is opened by
- * the dispatcher because the server has let its client in before
- *.  Not to call the hook would be wrong, too: some libraries
- * set up a process in it (sepgsql, Citus).
+ * A library that locks roles out (for example after wrong passwords) refuses
+ * in this hook, by ereport(FATAL).  On a direct connection an established
+ * session is not affected by that.  A session of the pool must not be
+ * affected, either: the dispatcher opens its next backend because the server
+ * has admitted its client before.  Omitting the call of the hook would be
+ * wrong, too: some libraries set up a process in it (sepgsql, Citus).
  *
  * What PostgreSQL guarantees (elog.c, 15 to 18): errfinish() calls
- * emit_log_hook of a FATAL before it does anything that cannot be undone, and
- * FlushErrorState() forgets all that it has begun.  Locks that the library holds,
- * since FATAL would have released them, are released here.  The transaction is
- * InitPostgres()'s, and stays.
+ * emit_log_hook for a FATAL before it does anything that cannot be undone,
+ * and FlushErrorState() discards all that it has begun.  Locks that the
+ * library holds, and that FATAL would have released, are released here.  The
+ * transaction is InitPostgres()'s, and stays.
  *
- * What is no refusal ends the backend: want of something (class 53), orders to
- * end, the time limit of authentication (57), errors of the system (58).  So does a
- * refusal where log_min_messages is panic, of which the hook is not told.
- * ----------------------------------------------------------------
+ * Errors that are no refusal end the backend: insufficient resources (class
+ * 53), orders to end and the time limit of authentication (57), errors of the
+ * system (58).  So does a refusal if log_min_messages is panic, as the hook
+ * is not called then.
  */
 
-/* Where a refusal leads; NULL: no hook is being called. */
+/* The target of a refusal; NULL: no hook is being called. */
 static sigjmp_buf *way_out = NULL;
 
 static bool

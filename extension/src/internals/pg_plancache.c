@@ -23,31 +23,31 @@
 #include "pg_program.h"
 
 /* ----------------------------------------------------------------
- *		What plancache.c keeps of a prepared statement, put together, shared and
- *		taken apart by hand.
+ *		What plancache.c keeps of a prepared statement, assembled, shared and
+ *		taken apart from outside.
  *
- * CachedPlanSource and CachedPlan are public (plancache.h), but meant to be
- * written by plancache.c.  What is relied on, in 15 to 18:
- *	- SaveCachedPlan() appends to saved_plan_list, whose head is what a newly
- *	  saved plan, being last, has for its next.
- *	- CompleteCachedPlan() fills in no more than baton_plan_complete() does, but
- *	  for what depends on the trees (relationOids, invalItems, search_path,
- *	  rewriteRoleId, dependsOnRLS): RevalidateCachedQuery() makes these as it
- *	  makes the trees, where is_valid is false.
- *	- RevalidateCachedQuery() frees query_context before it analyses again;
- *	  where there is none it frees nothing.
- *	- The trees lie in query_context, with what depends on them.
- *	- BuildCachedPlan() copies query_list before planning.
- *	- A generic plan is counted by references (refcount), and freed with the
- *	  last (ReleaseCachedPlan); `generation` is the plan source's own count of
- *	  what it has planned.
- *	- DropCachedPlan() frees the plan's context, and gives its reference to the
- *	  generic plan back.
- *	- SPI_keepplan() (spi.c) saves the plan sources of a plan; SPI_freeplan() drops
- *	  them with the plan.
- *	- Whoever finds is_valid false makes the trees, or the plan, anew, under the
- *	  locks of that moment.
- * ----------------------------------------------------------------
+ * CachedPlanSource and CachedPlan are public (plancache.h), but only
+ * plancache.c is meant to write them.  This file relies on the following, in
+ * 15 to 18:
+ * - SaveCachedPlan() appends to saved_plan_list; so the `next` of a newly
+ *   saved plan, which is the last, is the list's head.
+ * - CompleteCachedPlan() sets what baton_plan_complete() sets, and members
+ *   that depend on the trees (relationOids, invalItems, search_path,
+ *   rewriteRoleId, dependsOnRLS): if is_valid is false,
+ *   RevalidateCachedQuery() makes these together with the trees.
+ * - RevalidateCachedQuery() frees query_context before it analyses again; if
+ *   there is none it frees nothing.
+ * - The trees lie in query_context, with what depends on them.
+ * - BuildCachedPlan() copies query_list before planning.
+ * - References to a generic plan are counted (refcount), and the last one
+ *   frees it (ReleaseCachedPlan); `generation` is the plan source's own count
+ *   of what it has planned.
+ * - DropCachedPlan() frees the plan's context, and releases its reference to
+ *   the generic plan.
+ * - SPI_keepplan() (spi.c) saves the plan sources of a plan; SPI_freeplan()
+ *   drops them with the plan.
+ * - A function that finds is_valid false makes the trees, or the plan, anew,
+ *   under the locks of that moment.
  */
 
 static dlist_node *saved_plans = NULL;	/* plancache.c's list head */
@@ -113,7 +113,7 @@ baton_plan_complete(CachedPlanSource *plan, const Oid *parameter_types,
 
 	/*
 	 * transformStmt() (analyze.c) wraps any other statement in a Query node
-	 * and looks at nothing else; QueryRewrite() lets it be.
+	 * and examines nothing else; QueryRewrite() does not change it.
 	 */
 	if (plan->raw_parse_tree == NULL)
 	{
@@ -140,11 +140,11 @@ baton_plan_complete(CachedPlanSource *plan, const Oid *parameter_types,
 }
 
 /*
- * The struct stays where it is, because others point to it (postgres.c has the
- * unnamed statement's), and with it its context, its place in the list of saved
- * plans, and its callbacks.  What it refers to from now on lies in a context
- * below its own, where what it was turned into before is deleted; what it was
- * made with stays in its own context until the plan is dropped.
+ * The struct keeps its address, because others point to it (postgres.c to the
+ * unnamed statement's), and with it its context, its place in the list of
+ * saved plans, and its callbacks.  What it refers to from now on lies in a
+ * context below its own, where the result of an earlier call is deleted.  What
+ * it was created with stays in its own context until the plan is dropped.
  */
 void
 baton_plan_become(CachedPlanSource *plan, CachedPlanSource *made)
@@ -242,9 +242,10 @@ baton_plan_invalidate(CachedPlanSource *plan)
 }
 
 /*
- * Does it have functions of users, which may have been inlined?  The planner
- * notes each (record_plan_function_dependency, setrefs.c), and the caller's
- * privilege only when it inlines one (inline_function, clauses.c).
+ * Does the plan contain functions of users, which may have been inlined?  The
+ * planner records each (record_plan_function_dependency, setrefs.c), and
+ * checks the caller's privilege only when it inlines one (inline_function,
+ * clauses.c).
  */
 static bool
 has_user_functions(const CachedPlan *plan)
@@ -259,9 +260,7 @@ has_user_functions(const CachedPlan *plan)
 	return false;
 }
 
-/*
- * As PlanCacheRoleCallback() does where plancache.c has it.
- */
+/* As PlanCacheRoleCallback(), in releases in which plancache.c has it. */
 void
 baton_plan_roles_change(bool memberships)
 {
@@ -296,8 +295,8 @@ baton_plan_bytes(const CachedPlanSource *plan, int references)
 }
 
 /*
- * SPI_keepplan() saves each plan source of the plan, and SPI_freeplan() takes
- * them out of the list again: so all are found before any is freed.
+ * SPI_keepplan() saves each plan source of the plan, and SPI_freeplan()
+ * removes them from the list: so all are found before any is freed.
  */
 void
 baton_plan_free_spi(bool (*is_parser) (ParserSetupHook setup),
@@ -324,7 +323,7 @@ baton_plan_free_spi(bool (*is_parser) (ParserSetupHook setup),
 		SPIPlanPtr *place = lfirst(cell);
 		SPIPlanPtr	plan = *place;
 
-		/* one of several sources has led here already */
+		/* another of its sources has been handled already */
 		if (plan == NULL)
 			continue;
 		*place = NULL;
@@ -365,44 +364,48 @@ baton_plan_set_generic_cost(CachedPlanSource *plan, double cost)
 }
 
 /* ----------------------------------------------------------------
- *		The table of prepared statements, which asks for what is looked up.
+ *		The table of prepared statements, replaced by one that calls back at
+ *		each look-up.
  *
- * prepare.c keeps its statements in one hash table, whose handle is a static
- * variable that is set once and never changed.  So the handle's address can
- * be looked up, and what it points to, a struct HTAB, can be overwritten: an
- * HTAB holds nothing but values and pointers (dynahash.c, struct HTAB), all
- * else lies in the memory context that its hcxt names.  We overwrite it with a
- * table of our own, whose hash function is ours: hash_search() (dynahash.c)
- * calls it with the name before it looks at anything else of the table, so a
- * statement can be entered just then.  Whoever looks up, enters or removes a
- * statement goes by that way (FetchPreparedStatement, StorePreparedStatement and
- * DropPreparedStatement, prepare.c); only pg_prepared_statement() and
- * DropAllPreparedStatements() walk the table, and both are known beforehand.
- * The table itself never calls the function again: elements keep their hash
- * value (expand_table).
+ * prepare.c keeps its statements in one hash table.  The table's handle is a
+ * static variable that is set once and never changed.  So the handle's
+ * address can be found, and the struct HTAB that it points to can be
+ * overwritten: an HTAB contains only values and pointers (dynahash.c, struct
+ * HTAB), everything else lies in the memory context that its hcxt names.  It
+ * is overwritten with a table of pg_baton, which has pg_baton's hash
+ * function. hash_search() (dynahash.c) calls that function with the name
+ * before it uses any other part of the table, so a statement can be entered
+ * just then.  Every look-up, entry and removal of a statement goes that way
+ * (FetchPreparedStatement, StorePreparedStatement and DropPreparedStatement,
+ * prepare.c).  Only pg_prepared_statement() and DropAllPreparedStatements()
+ * walk the table, and both are known beforehand.  The table itself never
+ * calls the function again: elements keep their hash value (expand_table).
  *
- * What is leant on, in 15 to 18, and checked by baton_table_attach() before use:
- *	- the handle, and sizeof(HTAB), are found as pg_program.c says.
- *	- InitQueryHashTable() (prepare.c) uses the name "Prepared Queries", keys
- *	  of NAMEDATALEN bytes compared as strings, entries of PreparedStatement.
+ * Relied on, in 15 to 18, and checked by baton_table_attach() before use:
+ * - the handle, and sizeof(HTAB), are found as described in pg_program.c.
+ * - InitQueryHashTable() (prepare.c) uses the name "Prepared Queries", keys
+ *   of NAMEDATALEN bytes compared as strings, entries of PreparedStatement.
  *
- * A walk returns entries by hash value, then in the order they were entered; how
- * many buckets there are depends on how many entries a table has had at most.  So
- * a session's listing has the order it has on a connection of its own if its
- * table begins like that one's, which baton_table_refresh() sees to.
- * ----------------------------------------------------------------
+ * A walk returns entries by hash value, then in the order of their entry; the
+ * number of buckets depends on the greatest number of entries that a table
+ * has had.  So a session's listing has the same order as on a direct
+ * connection if its table begins like that one's, which baton_table_refresh()
+ * ensures.
  */
 
 #define TABLE_NAME "Prepared Queries"
 
-/* As InitQueryHashTable() has it. */
+/* As in InitQueryHashTable(). */
 #define TABLE_INITIAL_ELEMENTS 32
 
-static HTAB *prepare_handle = NULL; /* what prepare.c's static points to */
-static HTAB *own = NULL;		/* the table it is a copy of; to destroy it */
+static HTAB *prepare_handle = NULL; /* the HTAB that prepare.c's static
+									 * variable points to */
+static HTAB *own = NULL;		/* the table that it is a copy of; needed to
+								 * destroy it */
 static Size htab_size = 0;
 static BatonStatementWanted wanted_callback = NULL;
-static char last_probe[NAMEDATALEN];	/* while it is tried out */
+static char last_probe[NAMEDATALEN];	/* used while the table is being
+										 * tested */
 
 static uint32
 hash_name(const void *key, Size key_size)
@@ -414,7 +417,7 @@ hash_name(const void *key, Size key_size)
 	return hash;
 }
 
-/* As dynahash.c does for HASH_STRINGS. */
+/* As in dynahash.c for HASH_STRINGS. */
 static int
 compare_names(const void *one, const void *other, Size key_size)
 {
@@ -428,7 +431,7 @@ copy_name(void *to, const void *from, Size key_size)
 	return to;
 }
 
-/* A new table in the place of prepare.c's. */
+/* Puts a new table in place of prepare.c's. */
 static void
 begin_table(void)
 {
@@ -464,7 +467,7 @@ probed(const char *name)
 	return result;
 }
 
-/* Lets prepare.c store a statement without text, which needs no catalog. */
+/* Has prepare.c store a statement without text, which needs no catalog. */
 static void
 store_probe(const char *name)
 {
@@ -474,7 +477,7 @@ store_probe(const char *name)
 	StorePreparedStatement(name, plan, false);
 }
 
-/* Does prepare.c work on the table, and does that ask? */
+/* Does prepare.c use the table, and does that call back? */
 static bool
 check_table(void)
 {
@@ -504,7 +507,7 @@ baton_table_attach(BatonStatementWanted wanted)
 	if (htab_size == 0)
 		return "a hash table's handle does not lie before its name";
 
-	/* make prepare.c create its own, and look that up */
+	/* make prepare.c create its own table, and find that */
 	store_probe("pg_baton probe 0");
 	DropPreparedStatement("pg_baton probe 0", true);
 	prepare_handle = baton_hash_find(TABLE_NAME);
@@ -554,24 +557,27 @@ baton_table_refresh(int names)
 }
 
 /* ----------------------------------------------------------------
- *		Queries that are analysed, run and forgotten.
+ *		Queries that are analysed, run and not kept.
  *
- * What a kept query means by its names is noted as it is analysed, by a walk
- * through its tree.  Most queries are not kept, and these can be told apart by what
- * they are analysed with (15 to 18 read):
- *	- The statements of a Query message have no hook for parameters, no portal is
- *	  active, and the text is the message itself: it lies in MessageContext
- *	  (PostgresMain, exec_simple_query in postgres.c).  That of a kept statement, which
- *	  is analysed again as it is bound, lies in the memory of its plan source
- *	  (CreateCachedPlan in plancache.c; exec_bind_message).  Parse and PREPARE have
- *	  the hook for variable parameters (parse_analyze_varparams).
- *	- What plpgsql's EXECUTE ... USING runs has the hook of a list of values
- *	  (paramlist_parser_setup in params.c): SPI makes a plan that it does not save
- *	  (SPI_execute_extended, SPI_cursor_parse_open in spi.c).
- * ----------------------------------------------------------------
+ * The meaning of the names in a kept query is recorded when it is analysed,
+ * by a walk through its tree.  Most queries are not kept.  The data that they
+ * are analysed with distinguishes them (15 to 18 were read):
+ * - The statements of a Query message have no hook for parameters, no portal
+ *   is active, and the text is the message itself: it lies in MessageContext
+ *   (PostgresMain, exec_simple_query in postgres.c).  The text of a kept
+ *   statement, which is analysed again when it is bound, lies in the memory
+ *   of its plan source (CreateCachedPlan in plancache.c; exec_bind_message).
+ *   Parse and PREPARE have the hook for variable parameters
+ *   (parse_analyze_varparams).
+ * - plpgsql's EXECUTE ...  USING has the hook of a list of values
+ *   (paramlist_parser_setup in params.c): SPI makes a plan that it does not
+ *   save (SPI_execute_extended, SPI_cursor_parse_open in spi.c).
  */
 
-/* The hook of paramlist_parser_setup(), which is static, as it sets it. */
+/*
+ * The hook of paramlist_parser_setup(), which is static; obtained by calling
+ * that function.
+ */
 static ParseParamRefHook
 list_hook(void)
 {

@@ -23,8 +23,7 @@
 #include "self_check.h"
 
 /* ----------------------------------------------------------------
- *		Socket addresses as baton_shared.h has them.
- * ----------------------------------------------------------------
+ *		Socket addresses in the form of baton_shared.h.
  */
 
 bool
@@ -64,24 +63,24 @@ baton_address_make(SockAddr *address, uint16 family, uint16 port,
 /* ----------------------------------------------------------------
  *		What MyProcPort says of the client that this backend serves.
  *
- * Port (libpq-be.h) is filled in while a backend starts (ProcessStartupPacket
- * and BackendInitialize, postmaster.c; backend_startup.c since 18), and only
- * read from then on: by elog.c, by hba.c and auth.c, by inet_client_addr() and
- * its like, by pqcomm.c.  What is relied on, in 15 to 18:
- *	- Nothing in the server frees remote_host, remote_port, remote_hostname,
- *	  peer_cn or peer_dn, but be_tls_close() (be-secure-openssl.c) the last two,
- *	  of a connection that has OpenSSL state.
- *	- remote_hostname NULL with remote_hostname_resolv 0 means that nobody has
- *	  looked it up yet (check_hostname, hba.c).
- *	- For the settings of a socket 0 means that the parameter is not set, and of
- *	  the default_ ones that the kernel has not been asked (pqcomm.c,
- *	  pq_getkeepalivesidle() and its like).
- *	- secure_read() and secure_write() (be-secure.c) take ssl_in_use at its word.
- *	- noblock decides whether secure_read() waits.
+ * A backend fills in its Port (libpq-be.h) while it starts
+ * (ProcessStartupPacket and BackendInitialize, postmaster.c;
+ * backend_startup.c since 18).  From then on it is only read: by elog.c, by
+ * hba.c and auth.c, by inet_client_addr() and related functions, by pqcomm.c.
+ * This file relies on the following, in 15 to 18:
+ * - Nothing in the server frees remote_host, remote_port, remote_hostname,
+ *   peer_cn or peer_dn, except that be_tls_close() (be-secure-openssl.c)
+ *   frees the last two, of a connection that has OpenSSL state.
+ * - remote_hostname NULL with remote_hostname_resolv 0 means that it has not
+ *   been looked up yet (check_hostname, hba.c).
+ * - For the settings of a socket 0 means that the parameter is not set, and
+ *   for the default_ members that the kernel has not been asked (pqcomm.c,
+ *   pq_getkeepalivesidle() and related functions).
+ * - secure_read() and secure_write() (be-secure.c) rely on ssl_in_use.
+ * - noblock decides whether secure_read() waits.
  *
- * baton_port_attach() checks, of what can be seen from outside, that addresses and
- * the settings of sockets are asked of these very members, and mean that.
- * ----------------------------------------------------------------
+ * baton_port_attach() checks what is visible from outside: that addresses and
+ * the settings of sockets are read from these members, with that meaning.
  */
 
 static void
@@ -217,7 +216,7 @@ baton_port_forget_certificate(void)
 	baton_port_set_certificate(false, NULL, NULL);
 }
 
-/* What SQL says of the client's end: address, and port. */
+/* Does SQL show this address and port of the client? */
 static bool
 is_shown(const char *address, int port)
 {
@@ -233,7 +232,10 @@ is_shown(const char *address, int port)
 	return !call->isnull && DatumGetInt32(shown) == port;
 }
 
-/* Of a socket that is none of TCP's: to ask the kernel would be an error. */
+/*
+ * Tests with a socket that is not TCP, for which asking the kernel would be an
+ * error.
+ */
 static bool
 are_answered_from_port(Port *port)
 {
@@ -244,14 +246,14 @@ are_answered_from_port(Port *port)
 		pq_getkeepalivescount(port) != 1003 || pq_gettcpusertimeout(port) != 1004)
 		return false;
 
-	/* the same again is not set again */
+	/* setting an equal value changes nothing */
 	if (pq_setkeepalivesidle(0, port) != STATUS_OK ||
 		pq_setkeepalivesinterval(0, port) != STATUS_OK ||
 		pq_setkeepalivescount(0, port) != STATUS_OK ||
 		pq_settcpusertimeout(0, port) != STATUS_OK)
 		return false;
 
-	/* what was set is known without the kernel, too */
+	/* values that were set are returned without asking the kernel */
 	port->keepalives_idle = 2001;
 	port->keepalives_interval = 2002;
 	port->keepalives_count = 2003;
@@ -281,17 +283,17 @@ baton_port_attach(void)
 }
 
 /* ----------------------------------------------------------------
- *		How a client has proved itself, and as whom: what SYSTEM_USER says (16).
+ *		How a client was authenticated, and as which identity: the value of
+ *		SYSTEM_USER (16).
  *
  * What PostgreSQL guarantees, 16 to 18: set_authn_id() (auth.c) writes
- * MyClientConnectionInfo, once, when a client has proved itself.  InitPostgres()
- * (postinit.c) makes of it what system_user() gives, in a variable of
- * miscinit.c's that is written once (InitializeSystemUser), which is why
- * views.c has that function be ours.  A parallel worker has the struct from
- * its leader (SerializeClientConnectionInfo, as the workers are begun), and makes
- * its own variable of it (ParallelWorkerMain).  Nothing else reads it once a
- * backend has started, and nobody frees authn_id.
- * ----------------------------------------------------------------
+ * MyClientConnectionInfo, once, when a client has been authenticated.
+ * InitPostgres() (postinit.c) makes of it the value of system_user(), in a
+ * variable of miscinit.c that is written once (InitializeSystemUser), so
+ * views.c replaces that function.  A parallel worker gets the struct from its
+ * leader (SerializeClientConnectionInfo, when the workers are started), and
+ * makes its own variable of it (ParallelWorkerMain).  The struct is not read
+ * otherwise once a backend has started, and authn_id is never freed.
  */
 
 #if PG_VERSION_NUM >= 160000
@@ -353,26 +355,26 @@ baton_client_identity_put(const char *system_user)
 #endif
 
 /* ----------------------------------------------------------------
- *		The certificate that a client was shown by somebody else.
+ *		The certificate that the dispatcher has shown to a client.
  *
- * SCRAM's channel binding (tls-server-end-point, RFC 5929) ties a password's
- * proof to the server's certificate, not to the TLS session.  The dispatcher
- * has shown one to the client; a backend that authenticates that client needs to
- * know no more.
+ * SCRAM's channel binding (tls-server-end-point, RFC 5929) ties the proof of
+ * a password to the server's certificate, not to the TLS session.  The
+ * dispatcher has shown a certificate to the client; a backend that
+ * authenticates that client needs nothing else.
  *
- * What PostgreSQL guarantees: read_client_final_message() (auth-scram.c, 15 to 18)
- * has the hash from be_tls_get_certificate_hash() (be-secure-openssl.c), which
- * asks port->ssl for its certificate and nothing else.  So port->ssl is a session
- * of OpenSSL's that has the certificate, and no peer, no key and no socket.
- * Nobody else looks at it while port->ssl_in_use is false, but for
- * CheckCertAuth()'s assertion (auth.c) that there is one.
+ * What PostgreSQL guarantees: read_client_final_message() (auth-scram.c, 15
+ * to 18) gets the hash from be_tls_get_certificate_hash()
+ * (be-secure-openssl.c), which asks port->ssl for its certificate and nothing
+ * else.  So port->ssl is set to an OpenSSL session that has the certificate,
+ * and no peer, no key and no socket.  While port->ssl_in_use is false, no
+ * other code uses it, except that an assertion of CheckCertAuth() (auth.c)
+ * demands that there is one.
  *
  * Checked with each certificate: the server's hash of it is that of RFC 5929.
- * Where it is not, binding is not offered.
+ * If it is not, binding is not offered.
  *
- * OpenSSL is the server's own: libpq-be.h needs its headers, and the server has
- * loaded it.
- * ----------------------------------------------------------------
+ * OpenSSL is the server's own: libpq-be.h needs its headers, and the server
+ * has loaded it.
  */
 
 #ifdef USE_OPENSSL
@@ -386,7 +388,7 @@ session_with(X509 *certificate)
 	if (context == NULL)
 		return NULL;
 #if OPENSSL_VERSION_NUMBER >= 0x10100000L
-	/* whether it is strong enough the dispatcher has decided */
+	/* the dispatcher has decided whether it is strong enough */
 	SSL_CTX_set_security_level(context, 0);
 #endif
 	if (certificate != NULL)
@@ -397,7 +399,10 @@ session_with(X509 *certificate)
 	return session;
 }
 
-/* NULL if a certificate of this kind has none: the server says so when it is asked. */
+/*
+ * NULL if a certificate of this kind has none; then the server reports an
+ * error when asked.
+ */
 static const EVP_MD *
 hash_of(X509 *certificate)
 {
@@ -410,7 +415,10 @@ hash_of(X509 *certificate)
 	return EVP_get_digestbynid(digest);
 }
 
-/* Is what a client is to bind to what the server will compare with? */
+/*
+ * Is the hash that a client must bind to the one that the server will compare
+ * with?
+ */
 static bool
 is_the_server_s(Port *port, X509 *certificate)
 {
@@ -448,7 +456,11 @@ baton_certificate_put(Port *port, const char *certificate, Size length)
 		is_shown = false;
 	}
 	X509_free(parsed);
-	/* errors are kept by thread, and the server would report them as its own */
+
+	/*
+	 * errors are kept for each thread, and the server would report them as
+	 * its own
+	 */
 	ERR_clear_error();
 	return is_shown;
 }

@@ -15,11 +15,12 @@
 #include "libpq/pqcomm.h"
 
 /* ----------------------------------------------------------------
- *		Socket addresses as baton_shared.h has them.
- * ----------------------------------------------------------------
+ *		Socket addresses in the form of baton_shared.h.
  */
 
-/* True if it is of a family we know; AF_UNIX has no port and no bytes. */
+/*
+ * Returns true if the family is supported; AF_UNIX has no port and no bytes.
+ */
 extern bool baton_address_make(SockAddr *address, uint16 family, uint16 port,
 							   const uint8 *bytes, uint32 scope);
 
@@ -28,10 +29,13 @@ extern bool baton_address_make(SockAddr *address, uint16 family, uint16 port,
  * ----------------------------------------------------------------
  */
 
-/* Checks it in a pooled backend that starts: NULL, or what is not as expected. */
+/*
+ * Checks this in a pooled backend that starts.  Returns NULL, or what is not
+ * as expected.
+ */
 extern const char *baton_port_attach(void);
 
-/* One end of a connection; a Unix socket's has its family only. */
+/* One end of a connection; for a Unix socket only the family. */
 typedef struct BatonPortEnd
 {
 	uint16		family;
@@ -40,18 +44,23 @@ typedef struct BatonPortEnd
 	uint32		scope;
 } BatonPortEnd;
 
-/* Where the client is, and where it has connected to; no host name is known. */
+/*
+ * Sets the client's address, and the one that it has connected to; the host
+ * name is unknown.
+ */
 extern void baton_port_set_ends(const BatonPortEnd *remote, const BatonPortEnd *local);
 
-/* The first as text, which must stay where it is. */
+/*
+ * Sets the client's address and port as text; the texts must stay allocated.
+ */
 extern void baton_port_set_remote_text(char *host, char *port);
 
-/* The protocol that it speaks. */
+/* Sets the protocol that the client speaks. */
 extern void baton_port_set_protocol(uint32 protocol);
 
 /*
- * What a startup packet says, as ProcessStartupPacket() puts it there.  Texts must
- * stay where they are.
+ * The contents of a startup packet, stored as by ProcessStartupPacket().  The
+ * texts must stay allocated.
  */
 extern void baton_port_set_database(char *name);
 extern void baton_port_set_user(char *name);
@@ -59,63 +68,66 @@ extern void baton_port_set_options(char *options);
 extern void baton_port_add_parameter(char *name, char *value);
 extern void baton_port_set_application_name(char *name);
 
-/* The descriptor that it is served by. */
+/* Sets the descriptor of the client's socket. */
 extern void baton_port_set_socket(pgsocket socket);
 
-/* Reading waits until there is something. */
+/* Makes reading wait for input. */
 extern void baton_port_set_blocking(void);
 
 /*
- * Its socket's own settings: they are not known; or the kernel's, of a socket
- * that nothing was set for, are these.  Of TCP_USER_TIMEOUT that one is 0, which
- * also says that it is not known.
+ * The settings of the client's socket.  They become unknown; or the kernel's
+ * defaults, which a socket without settings has, become known as these.  The
+ * default of TCP_USER_TIMEOUT is 0, which also means unknown.
  */
 extern void baton_port_forget_keepalives(void);
 extern void baton_port_set_kernel_keepalives(int idle, int interval, int count);
 extern void baton_port_forget_user_timeout(void);
 
 /*
- * Is its connection said to be encrypted?  There is no OpenSSL state behind it:
- * nothing may be read or written meanwhile.
+ * Marks the connection as encrypted, or not.  There is no OpenSSL state behind
+ * it: nothing may be read or written meanwhile.
  */
 extern void baton_port_claim_tls(bool claimed);
 
-/* The certificate that it has shown to its relay; names are NULL where none is. */
+/*
+ * The certificate that the client has shown to its relay; names are NULL if
+ * there is none.
+ */
 extern void baton_port_set_certificate(bool valid, char *common_name, char *distinguished_name);
 extern void baton_port_forget_certificate(void);
 
 /* ----------------------------------------------------------------
- *		How a client has proved itself, and as whom: what SYSTEM_USER says (16).
- * ----------------------------------------------------------------
+ *		How a client was authenticated, and as which identity: the value of
+ *		SYSTEM_USER (16).
  */
 
-/* Is there anything to be known?  Not in 15. */
+/* Does this major have such an identity?  Not 15. */
 extern bool baton_client_identities(void);
 
 /*
- * As whom this backend has authenticated its client, and how: NULL if it did not
- * have to.
+ * The identity as which this backend has authenticated its client, and the
+ * method; NULL if it did not have to.
  */
 extern const char *baton_client_identity(const char **method);
 
 /*
- * What parallel workers of this backend shall say from now on: method:identity,
- * which stays where it is until the next call; or NULL.
+ * Sets the value that parallel workers of this backend show from now on:
+ * method:identity, which must stay allocated until the next call; or NULL.
  */
 extern void baton_client_identity_put(const char *system_user);
 
 /* ----------------------------------------------------------------
- *		The certificate that a client was shown by somebody else.
- * ----------------------------------------------------------------
+ *		The certificate that the dispatcher has shown to a client.
  */
 
 /*
- * Puts it into a connection that has no TLS of its own; false if it cannot be
- * bound to.  In DER; of length 0: none, where a session is only asserted.
+ * Puts it into a connection without TLS of its own; false if binding to it is
+ * impossible.  In DER; length 0: no certificate, where only the existence of a
+ * session is asserted.
  */
 extern bool baton_certificate_put(Port *port, const char *certificate, Size length);
 
-/* Takes it out again. */
+/* Removes it again. */
 extern void baton_certificate_remove(Port *port);
 
 #endif							/* BATON_PG_PORT_H */

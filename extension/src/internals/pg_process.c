@@ -1,8 +1,8 @@
 /*-------------------------------------------------------------------------
  *
  * pg_process.c
- *		A process as the others see it: its entry in pg_stat_activity, barriers,
- *		signals, wait sets, login triggers.
+ *		A process as other processes see it: its entry in pg_stat_activity,
+ *		barriers, signals, wait sets, login triggers.
  *
  * Portions Copyright (c) 2026, the pg_baton developers
  *
@@ -35,15 +35,14 @@
 /* ----------------------------------------------------------------
  *		A time that another process has written.
  *
- * Any process of the server can write into what is shared.  A time out of range
- * (IS_VALID_TIMESTAMP, datatype/timestamp.h; infinity is, too) is an error only when
- * it is shown: timestamp2tm and its callers (timestamp.c) raise 22008, and a view of
- * all sessions would fail for one of them.  So it is taken for none, and that is 0
- * in all memory that is shared.
+ * Any process of the server can write into shared memory.  A time out of
+ * range (IS_VALID_TIMESTAMP, datatype/timestamp.h; infinity is in range) is
+ * an error only when it is shown: timestamp2tm and its callers (timestamp.c)
+ * raise 22008, and one such time would make a view of all sessions fail.  So
+ * it is replaced by 0, which means "no time" in all shared memory.
  *
- * No inline function: the caller has read the word once, and what was checked is
- * what is used.
- * ----------------------------------------------------------------
+ * This is no inline function: the caller has read the word once, and the
+ * checked value is the one that is used.
  */
 
 TimestampTz
@@ -53,35 +52,39 @@ baton_sound_timestamp(int64 timestamp)
 }
 
 /* ----------------------------------------------------------------
- *		What the server shows of a backend, and whose it is.
+ *		What the server shows of a backend, and of which session.
  *
  * pgstat_read_current_status (backend_status.c) copies all entries of
  * BackendStatusArray once a transaction, each as it was at one moment
- * (st_changecount).  Whose a copy is must be in the copy.  st_clientaddr is a
- * sockaddr_storage of 128 bytes that is copied whole; an address of any family
- * that a client can have ends before byte 110 (sockaddr_un), and salen says
- * where, so getnameinfo() never reads further.  MyProcPort is allocated with
- * zeroes (ConnCreate, postmaster.c, up to 16; pq_init since 17), so the rest is
- * zero in ordinary backends, and in processes without a client.
+ * (st_changecount).  The session of a copied entry must therefore stand in
+ * the copy. st_clientaddr is a sockaddr_storage of 128 bytes that is copied
+ * whole; an address of any family that a client can have ends before byte 110
+ * (sockaddr_un), and salen gives its end, so getnameinfo() never reads
+ * further.  MyProcPort is allocated with zeroes (ConnCreate, postmaster.c, up
+ * to 16; pq_init since 17), so the rest is zero in ordinary backends, and in
+ * processes without a client.
  *
- * The address of MyProcPort is copied whole into a new entry: by pgstat_bestart
- * after authentication up to 17, by pgstat_bestart_initial before it in 18.
+ * The address of MyProcPort is copied whole into a new entry: by
+ * pgstat_bestart after authentication up to 17, by pgstat_bestart_initial
+ * before it in 18.
  *
- * pgstat_bestart (pgstat_bestart_security in 18) has written the entry's TLS before
- * PostgresMain() begins to tell the client anything, and nobody writes it later.
+ * pgstat_bestart (pgstat_bestart_security in 18) writes the entry's TLS
+ * before PostgresMain() sends the client anything; the server does not write
+ * it later.
  *
- * The copies by number: pgstat_fetch_stat_local_beentry in 15, where the number
- * is the place in the copy plus 1; in 16 it is the backend's own, counted from
- * 1, and since 17 counted from 0 (pg_stat_get_backend_idset, pgstatfuncs.c).
- * ----------------------------------------------------------------
+ * The copies by number: pgstat_fetch_stat_local_beentry in 15, where the
+ * number is the place in the copy plus 1; in 16 it is the backend's own,
+ * counted from 1, and since 17 counted from 0 (pg_stat_get_backend_idset,
+ * pgstatfuncs.c).
  */
 
 #define MARK_MAGIC 0x62744F4E
 
 typedef struct EntryMark
 {
-	uint32		magic;			/* MARK_MAGIC: a pooled backend's */
-	int			pid;			/* of its session; 0: none is in place */
+	uint32		magic;			/* MARK_MAGIC: a pooled backend's entry */
+	int			pid;			/* process ID of its session; 0: no session is
+								 * in place */
 } EntryMark;
 
 #define MARK_OFFSET (sizeof(struct sockaddr_storage) - sizeof(EntryMark))
@@ -108,8 +111,8 @@ baton_entry_begin_as_nobody(SockAddr *address)
 }
 
 /*
- * As pgstat_bestart (backend_status.c) does once in a backend's life: readers
- * look again if st_changecount has changed meanwhile.
+ * As pgstat_bestart (backend_status.c) does once in a backend's life: a reader
+ * copies the entry again if st_changecount has changed meanwhile.
  */
 void
 baton_entry_show(TimestampTz start, const BatonIdentity *identity)
@@ -149,8 +152,8 @@ baton_entry_set_role(Oid role)
 }
 
 /*
- * One aligned word, which a reader copies whole: the rest of the entry may then
- * be taken to be nobody's, as it is.
+ * Writes one aligned word, which a reader copies whole.  The rest of the entry
+ * stays as it is, and then counts as an entry without a session.
  */
 void
 baton_entry_forget_session(void)
@@ -162,7 +165,10 @@ baton_entry_forget_session(void)
 
 #ifdef USE_SSL
 
-/* From UTF-8, cut as X509_NAME_to_cstring (be-secure-openssl.c) and its caller do. */
+/*
+ * Converts from UTF-8, truncated as X509_NAME_to_cstring (be-secure-openssl.c)
+ * and its caller do.
+ */
 static void
 put_text(char *to, const uint8 *text)
 {
@@ -254,26 +260,29 @@ baton_entry_by_id(int id)
 /* ----------------------------------------------------------------
  *		Barriers that a starting process has missed.
  *
- * Problem: whoever emits a barrier (DROP DATABASE does) signals all processes
- * and waits until each has absorbed it (procsignal.c).  A process that is just
- * entering itself there can miss the signal and be waited for all the same, for
- * ever: up to 15.18 and 16 ProcSignalInit() notes the generation before its
- * pid is seen; in later minor releases of 15 and 17, and in 18, the pid comes first, but
- * procsignal_sigusr1_handler() does nothing before MyProcSignalSlot is set, a
- * few instructions after the generation was noted.  A server without a pool
- * starts few backends beside DROP DATABASE; a pool that has just lost its
- * backends of that database starts them all the time.
+ * Problem: a process that emits a barrier (DROP DATABASE does) signals all
+ * processes and waits until each has absorbed it (procsignal.c).  A process
+ * that is just entering itself there can miss the signal although the emitter
+ * waits for it, for ever: up to 15.18 and 16 ProcSignalInit() notes the
+ * generation before it publishes the pid; in later minor releases of 15 and
+ * 17, and in 18, the pid comes first, but procsignal_sigusr1_handler() does
+ * nothing before MyProcSignalSlot is set, a few instructions after the
+ * generation was noted.  A server without a pool starts few backends during
+ * DROP DATABASE; a pool that has just lost its backends of that database
+ * starts them all the time.
  *
- * What PostgreSQL guarantees: ProcessProcSignalBarrier() compares the process's
- * generation with the server's, whoever has called it, and does nothing if they
- * are the same.  With a generation behind, but no flag set, it has only missed
- * that others change what it has not looked at yet: it notes the generation and
- * wakes who waits.  baton_barrier_attach() checks that the call is all that it
- * takes: with nothing missed it ends, and nothing is pending after it.
- * ----------------------------------------------------------------
+ * What PostgreSQL guarantees: ProcessProcSignalBarrier() compares the
+ * process's generation with the server's, whatever the caller, and does
+ * nothing if they are the same.  A process with an older generation, and no
+ * flag set, has only missed changes of what it has not looked at yet: the
+ * function notes the generation and wakes the waiting processes.
+ * baton_barrier_attach() checks that the call suffices: with nothing missed
+ * it ends, and nothing is pending after it.
  */
 
-/* One that is emitted just then is pending as well; not each time. */
+/*
+ * A barrier emitted at that moment is pending as well, but not at each try.
+ */
 #define TRIES 10
 
 void
@@ -296,10 +305,9 @@ baton_barrier_attach(void)
 }
 
 /* ----------------------------------------------------------------
- *		Who may cancel or end whose session: the rules and the messages of
- *		pg_signal_backend(), pg_cancel_backend() and pg_terminate_backend()
- *		(signalfuncs.c), which know processes only.
- * ----------------------------------------------------------------
+ *		Which role may cancel or terminate sessions of which other: the rules
+ *		and the messages of pg_signal_backend(), pg_cancel_backend() and
+ *		pg_terminate_backend() (signalfuncs.c), which know processes only.
  */
 
 static bool
@@ -380,18 +388,18 @@ baton_check_may_terminate(Oid role)
 /* ----------------------------------------------------------------
  *		The epoll instance behind a wait set, and a socket's place in it.
  *
- * WaitEventSet is private to latch.c (waiteventset.c in 18), hence what we need of
- * it is found by looking, once, and checked:
- *	- its epoll descriptor: CreateWaitEventSet() opens exactly one descriptor
- *	  (epoll_create1; 15 to 18), which is the lowest free number, and must be an
- *	  epoll instance;
- *	- the data word of the socket's registration: WaitEventAdjustEpoll() stores the
- *	  address of the WaitEvent there, and /proc/self/fdinfo shows it.  With the same
- *	  word another file on the same number is the same event to latch.c.
- * ----------------------------------------------------------------
+ * WaitEventSet is private to latch.c (waiteventset.c in 18), hence the two
+ * parts needed here are searched for, once, and checked:
+ * - its epoll descriptor: CreateWaitEventSet() opens exactly one descriptor
+ *   (epoll_create1; 15 to 18), which is the lowest free number, and must be
+ *   an epoll instance;
+ * - the data word of the socket's registration: WaitEventAdjustEpoll() stores
+ *   the address of the WaitEvent there, and /proc/self/fdinfo shows it.  With
+ *   the same word another file on the same number is the same event to
+ *   latch.c.
  */
 
-/* The data word under which descriptor `target` is registered; 0 if not. */
+/* The data word under which descriptor `target` is registered, or 0. */
 static uint64
 registration_data(int epoll_fd, int target)
 {
@@ -482,16 +490,16 @@ baton_watcher_end(BatonWatcher *watcher, int socket)
 }
 
 /* ----------------------------------------------------------------
- *		Event triggers on login, which came with PostgreSQL 17.
+ *		Login event triggers, which PostgreSQL 17 introduced.
  *
  * PostgresMain() calls EventTriggerOnLogin() (event_trigger.c) between
- * BackendKeyData and its loop.  That looks at MyDatabaseHasLoginEventTriggers,
- * which InitPostgres() has read from pg_database, where the flag is set when
- * such a trigger is made or enabled (SetDatabaseHasLoginEventTriggers).  So a
- * pooled backend clears it before, and sets it for a session that has logged
- * in.  baton_login_triggers_attach() checks that nobody has set it again since:
- * that the server reads it before BackendKeyData, once.
- * ----------------------------------------------------------------
+ * BackendKeyData and its loop.  That function tests
+ * MyDatabaseHasLoginEventTriggers, which InitPostgres() has read from
+ * pg_database, where the flag is set when such a trigger is created or
+ * enabled (SetDatabaseHasLoginEventTriggers).  So a pooled backend clears the
+ * variable before, and sets it for a session that has logged in.
+ * baton_login_triggers_attach() checks that the variable is still clear: that
+ * the server reads the flag before BackendKeyData, once.
  */
 
 void

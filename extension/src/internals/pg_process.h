@@ -1,8 +1,8 @@
 /*-------------------------------------------------------------------------
  *
  * pg_process.h
- *		A process as the others see it: its entry in pg_stat_activity, barriers,
- *		signals, wait sets, login triggers.
+ *		A process as other processes see it: its entry in pg_stat_activity,
+ *		barriers, signals, wait sets, login triggers.
  *
  * Portions Copyright (c) 2026, the pg_baton developers
  *
@@ -23,46 +23,55 @@
  * ----------------------------------------------------------------
  */
 
-/* The time that stands there; 0 if it is none that the server can show. */
+/* Returns the time, or 0 if the server cannot show it. */
 extern TimestampTz baton_sound_timestamp(int64 timestamp);
 
 /* ----------------------------------------------------------------
- *		What the server shows of a backend, and whose it is.
- * ----------------------------------------------------------------
+ *		What the server shows of a backend, and of which session.
  */
 
 /*
- * A backend that starts, before InitPostgres(): the entry that the server makes of
- * its client's address is a pooled backend's from its beginning, and nobody's.
+ * In a backend that starts, before InitPostgres(): marks the client's address,
+ * so that the entry which the server makes of it belongs to a pooled backend
+ * without a session from its beginning.
  */
 extern void baton_entry_begin_as_nobody(SockAddr *address);
 
 /*
- * This backend's own entry: who is shown there from now on, NULL for nobody, at
- * the address that MyProcPort says, since `start`.
+ * This backend's own entry: shows this session (NULL: none) from now on, with
+ * the address of MyProcPort, since `start`.
  */
 extern void baton_entry_show(TimestampTz start, const BatonIdentity *identity);
 extern void baton_entry_forget_session(void);
 
-/* This backend's own entry: the role that it is shown as. */
+/* This backend's own entry: the role that it shows. */
 extern void baton_entry_set_role(Oid role);
 
-/* This backend's own entry: the TLS that its client has with somebody else. */
+/*
+ * This backend's own entry: the TLS that its client speaks with the
+ * dispatcher.
+ */
 extern void baton_entry_set_tls(const BatonTls *tls);
 
 /*
- * Whose is an entry?  False if it is no pooled backend's; else the session's
- * process ID, 0 if none is in place.
+ * Returns false if the entry is no pooled backend's.  Else *pid is the process
+ * ID of its session, or 0 if no session is in place.
  */
 extern bool baton_entry_session(const PgBackendStatus *entry, int *pid);
 
-/* The transaction's copy of all entries: the nth, from 0; NULL if there is none. */
+/*
+ * The transaction's copy of all entries: the nth, from 0, or NULL if there is
+ * none.
+ */
 extern LocalPgBackendStatus *baton_entry_local(int n);
 
-/* The number by which pg_stat_get_backend_pid() and its like know the nth. */
+/*
+ * The number by which pg_stat_get_backend_pid() and its like know the nth
+ * entry.
+ */
 extern int	baton_entry_id(int n);
 
-/* What those functions find under such a number; NULL if nothing. */
+/* The entry that those functions find under such a number, or NULL. */
 extern PgBackendStatus *baton_entry_by_id(int id);
 
 /* ----------------------------------------------------------------
@@ -70,21 +79,25 @@ extern PgBackendStatus *baton_entry_by_id(int id);
  * ----------------------------------------------------------------
  */
 
-/* Takes part in what was asked of all processes while this one started. */
+/* Absorbs the barriers that were emitted while this process started. */
 extern void baton_barrier_catch_up(void);
 
-/* Checks it in a pooled backend that starts: NULL, or what is not as expected. */
+/*
+ * Checks this in a pooled backend that starts.  Returns NULL, or what is not
+ * as expected.
+ */
 extern const char *baton_barrier_attach(void);
 
 /* ----------------------------------------------------------------
- *		Who may cancel or end whose session.
- * ----------------------------------------------------------------
+ *		Which role may cancel or terminate sessions of which other.
  */
 
-/* May the current user cancel or end sessions of the role? */
+/* May the current user cancel or terminate sessions of the role? */
 extern bool baton_may_signal(Oid role);
 
-/* ereport(ERROR) unless the current user may do that to a session of the role. */
+/*
+ * ereport(ERROR) unless the current user may do so with a session of the role.
+ */
 extern void baton_check_may_cancel(Oid role);
 extern void baton_check_may_terminate(Oid role);
 
@@ -93,50 +106,53 @@ extern void baton_check_may_terminate(Oid role);
  * ----------------------------------------------------------------
  */
 
-/* A wait set in which what stands on the socket's number may be registered. */
+/* A wait set in which the file on the socket's number may be registered. */
 typedef struct BatonWatcher
 {
 	int			epoll;			/* the wait set's epoll descriptor */
 	uint64		data;			/* its data word for the socket */
-	bool		watching;		/* what stands there is registered */
+	bool		watching;		/* the file on the socket's number is
+								 * registered */
 } BatonWatcher;
 
-/* The number that the next descriptor will get; -1 if there is none. */
+/* The number that the next descriptor will get, or -1 if there is none. */
 extern int	baton_watcher_next_number(void);
 
 /*
- * The wait set that was created as `epoll` was the next number, and the socket in
- * it: NULL, or what is not as expected.
+ * Finds the wait set that was created when `epoll` was the next number, and
+ * the socket in it.  Returns NULL, or what is not as expected.
  */
 extern const char *baton_watcher_find(BatonWatcher *watcher, int epoll, int socket);
 
-/* What stands on that number is registered from here on, to be read; or not any more. */
+/* Registers the file on that number for reading, or ends its registration. */
 extern void baton_watcher_begin(BatonWatcher *watcher, int socket);
 extern void baton_watcher_end(BatonWatcher *watcher, int socket);
 
 /* ----------------------------------------------------------------
- *		Event triggers on login, which came with PostgreSQL 17.
+ *		Login event triggers, which PostgreSQL 17 introduced.
  *
- * Before, there are none.
- * ----------------------------------------------------------------
+ * Up to 16 there are none.
  */
 
-/* None shall fire for the backend's own start, which is nobody's login. */
+/*
+ * Keeps them from firing at the backend's own start, which is no client's
+ * login.
+ */
 extern void baton_login_triggers_hold(void);
 
-/* Checks that, when it has started: NULL, or what is not as expected. */
+/* Checks that after the start.  Returns NULL, or what is not as expected. */
 extern const char *baton_login_triggers_attach(void);
 
-/* Does the row of a database say that it has any? */
+/* Does the row of a database say that the database has login triggers? */
 extern bool baton_login_triggers_marked(Form_pg_database database);
 
-/* Has this database any?  In a transaction. */
+/* Does this database have login triggers?  In a transaction. */
 extern bool baton_login_triggers_exist(void);
 
-/* Fires them; outside a transaction.  ereport(ERROR)s as they do. */
+/* Fires the login triggers; outside a transaction.  Raises their errors. */
 extern void baton_login_triggers_fire(void);
 
-/* Is that where event triggers are, and may one be of this kind? */
+/* Does the catalog hold event triggers, and may they be login triggers? */
 extern bool baton_may_be_login_trigger(Oid catalog);
 
 #endif							/* BATON_PG_PROCESS_H */

@@ -1,8 +1,8 @@
 /*-------------------------------------------------------------------------
  *
  * pg_program.c
- *		What the server's program has and does not export: its variables, hash
- *		tables, built-in functions and libraries.
+ *		What the server's program contains and does not export: its variables,
+ *		hash tables, built-in functions and libraries.
  *
  * Portions Copyright (c) 2026, the pg_baton developers
  *
@@ -24,16 +24,15 @@
 #include "self_check.h"
 
 /* ----------------------------------------------------------------
- *		Where the server program keeps its variables: the writable data, zeroed
- *		or not, without what is read-only once the program is loaded.
+ *		The memory of the server program's variables: the writable data,
+ *		zeroed or not, without what is read-only once the program is loaded.
  *
- * Static variables of other files are looked for there.
- * ----------------------------------------------------------------
+ * Static variables of other files are searched for there.
  */
 
 /*
- * dl_iterate_phdr() callback; the first object it shows is the program
- * itself, and we stop there.
+ * dl_iterate_phdr() callback.  The first object is the program itself; the
+ * callback ends the iteration there.
  */
 static int
 find_data(struct dl_phdr_info *info, size_t size, void *argument)
@@ -102,20 +101,23 @@ baton_is_program_code(const void *address)
 }
 
 /* ----------------------------------------------------------------
- *		Finding hash tables that other files of the server keep to themselves.
+ *		Finding hash tables that are private to other files of the server.
  *
  * hash_create() (dynahash.c) makes a memory context named "dynahash" for a
- * table, whose identifier is the table's name, and this name lies directly
- * behind the HTAB.  Hence identifier minus sizeof(HTAB) is the table; the size
- * is the same distance in a table of our own.
+ * table.  The identifier of the context is the table's name, and this name
+ * lies directly behind the HTAB.  Hence identifier minus sizeof(HTAB) is the
+ * table; the size is the same distance in a table made here.
  *
- * A struct HTAB holds nothing but values and pointers (dynahash.c, 15 to 18): all
- * else lies in the memory context that its hcxt names, and nothing there points
- * back to it.  So one may be copied over another, which is that table from then on.
- * ----------------------------------------------------------------
+ * A struct HTAB contains only values and pointers (dynahash.c, 15 to 18):
+ * everything else lies in the memory context that its hcxt names, and nothing
+ * there points back to it.  So an HTAB may be copied over another, which is
+ * that table from then on.
  */
 
-/* The one context of a table of that name below parent; NULL if not just one. */
+/*
+ * The only context of a table of that name below parent; NULL if there is
+ * none, or several.
+ */
 static MemoryContext
 find_context(MemoryContext parent, const char *name)
 {
@@ -207,30 +209,32 @@ baton_hash_exchange(HTAB *place, HTAB *room, const HTAB *other)
 }
 
 /* ----------------------------------------------------------------
- *		Built-in functions of SQL that are to be ours.
+ *		Replacing built-in functions of SQL.
  *
- * fmgr_builtins (fmgrtab.c, generated; declared in fmgrtab.h for all) is the
- * table through which fmgr.c calls built-in functions by OID (fmgr_isbuiltin,
- * which fmgr_info asks first of all) and LANGUAGE internal functions by name
- * (fmgr_lookupByName): by an entry's `func`.  An entry that was changed in the
- * postmaster is what all its children have.  C code that calls such a function
- * directly still gets the original, as we do.
+ * fmgr_builtins (fmgrtab.c, generated; declared in fmgrtab.h) is the table
+ * through which fmgr.c calls built-in functions by OID (fmgr_isbuiltin, which
+ * fmgr_info asks first) and LANGUAGE internal functions by name
+ * (fmgr_lookupByName): by an entry's `func`.  Children of the postmaster
+ * inherit an entry that was changed in it.  C code that calls such a function
+ * directly still gets the original, as pg_baton does.
  *
- * The table is constant: it lies where the program was made read-only after
- * relocation (RELRO), or in constant data.  The pages are made writable for the
- * change; never any from which code is run.
+ * The table is constant: it lies in memory that was made read-only after
+ * relocation (RELRO), or in constant data.  The pages are made writable for
+ * the change; never pages that contain code.
  *
- * Compiled expressions do not go by the table: llvm_function_reference
- * (llvmjit.c) has a function of LANGUAGE internal called by its symbol, unless
- * fmgr_symbol (fmgr.c) says that it needs a hook (needs_fmgr_hook), when
- * fmgr_security_definer is called, which looks the function up as fmgr_info
- * does.  fmgr_info itself does not ask that hook for built-in functions.
+ * Compiled expressions do not use the table: llvm_function_reference
+ * (llvmjit.c) has a function of LANGUAGE internal called by its symbol,
+ * unless fmgr_symbol (fmgr.c) says that it needs a hook (needs_fmgr_hook).
+ * Then fmgr_security_definer is called, which looks the function up as
+ * fmgr_info does. fmgr_info itself does not ask that hook for built-in
+ * functions.
  *
  * Checked in 15 to 18.
- * ----------------------------------------------------------------
  */
 
-/* Of those who have had some replaced: process IDs, SYSTEM_USER, statistics. */
+/*
+ * The callers that replace functions: process IDs, SYSTEM_USER, statistics.
+ */
 #define MOST_LISTS 3
 
 static struct
@@ -240,13 +244,16 @@ static struct
 }			replaced[MOST_LISTS];
 static int	replaced_lists = 0;
 
-/* Where a part of the program lies, and whether it may be written. */
+/*
+ * The segment of the program that contains an address, and whether it is
+ * writable.
+ */
 typedef struct Place
 {
 	uintptr_t	start;
 	uintptr_t	end;
 	bool		found;			/* in data, or constant data */
-	bool		writable;		/* now */
+	bool		writable;		/* at present */
 } Place;
 
 /* dl_iterate_phdr() callback; the first object is the program itself. */
@@ -346,28 +353,28 @@ baton_builtins_replace(const BatonBuiltin *builtins, int count)
 }
 
 /* ----------------------------------------------------------------
- *		The server's modules that this process loads, as it loads them.
+ *		The modules of the server that this process loads.
  *
- * A library comes into a process in many ways: a C function's first call or its
- * CREATE FUNCTION (fmgr_c_validator in pg_proc.c), an output plugin, another
- * library's load_external_function().  All end in internal_load_library()
- * (dfmgr.c, 15 to 18), which calls dlopen(), then _PG_init(), and only then
- * enters the file into its own list; if _PG_init() fails the library stays in
- * the process and is not in that list.  So the C library's list is looked at: it
- * grows at its end (_dl_add_to_namespace_list in glibc's elf/dl-object.c), and
- * whether it has is one word to read.
+ * A library gets into a process in many ways: a C function's first call or
+ * its CREATE FUNCTION (fmgr_c_validator in pg_proc.c), an output plugin,
+ * another library's load_external_function().  All end in
+ * internal_load_library() (dfmgr.c, 15 to 18), which calls dlopen(), then
+ * _PG_init(), and only then enters the file into its own list; if _PG_init()
+ * fails the library stays in the process and is not in that list.  So the C
+ * library's list is used: it grows at its end (_dl_add_to_namespace_list in
+ * glibc's elf/dl-object.c), and reading one word tells whether it has grown.
  *
- * A record lives as long as somebody holds its library open.  dfmgr.c closes
- * those that are no modules at once; the last one we know we hold ourselves.
- * ----------------------------------------------------------------
+ * A record lives as long as its library is held open. dfmgr.c immediately
+ * closes those that are no modules; this code holds the last known one
+ * itself.
  */
 
 struct link_map *baton_last_library = NULL;
 
-/* dlopen()'s handle of the last one, which keeps its record */
+/* dlopen()'s handle of baton_last_library, which keeps its record */
 static void *held = NULL;
 
-/* A handle of a library that is there; NULL if there is none of that name. */
+/* A handle of a library that is loaded, or NULL if none has that name. */
 static void *
 hold(const struct link_map *library)
 {
@@ -423,7 +430,7 @@ baton_libraries_next(void)
 	{
 		struct link_map *library = baton_last_library->l_next;
 
-		/* no name to hold it by: a module, for all that is known */
+		/* it has no name to hold it by: assume that it is a module */
 		if (!move_to(library))
 		{
 			baton_last_library = NULL;

@@ -1,8 +1,8 @@
 /*-------------------------------------------------------------------------
  *
  * pg_program.h
- *		What the server's program has and does not export: its variables, hash
- *		tables, built-in functions and libraries.
+ *		What the server's program contains and does not export: its variables,
+ *		hash tables, built-in functions and libraries.
  *
  * Portions Copyright (c) 2026, the pg_baton developers
  *
@@ -17,8 +17,7 @@
 #include "utils/hsearch.h"
 
 /* ----------------------------------------------------------------
- *		Where the server program keeps its variables.
- * ----------------------------------------------------------------
+ *		The memory of the server program's variables.
  */
 
 /* From start to before end; both are aligned for a pointer. */
@@ -28,84 +27,79 @@ typedef struct BatonProgramData
 	uintptr_t	end;
 } BatonProgramData;
 
-/* False if it was not found. */
+/* Returns false if the data was not found. */
 extern bool baton_program_data(BatonProgramData *data);
 
-/* Is it the server program's own code, and no library's? */
+/* Is the address in the server program's own code, and in no library's? */
 extern bool baton_is_program_code(const void *address);
 
 /* ----------------------------------------------------------------
- *		Finding hash tables that other files of the server keep to themselves.
- * ----------------------------------------------------------------
+ *		Finding hash tables that are private to other files of the server.
  */
 
 /*
- * sizeof(HTAB), which is private to dynahash.c; 0 if a table does not look as
- * it is expected to.
+ * sizeof(HTAB), which is private to dynahash.c; 0 if a table does not have the
+ * expected form.
  */
 extern Size baton_hash_header_size(void);
 
 /*
  * The table that hash_create() has made under that name below
- * TopMemoryContext; NULL if there is none, or more than one.
+ * TopMemoryContext; NULL if there is none, or several.
  */
 extern HTAB *baton_hash_find(const char *name);
 
-/* The same, for one that was made below another context. */
+/* The same, for a table made below another context. */
 extern HTAB *baton_hash_find_below(MemoryContext parent, const char *name);
 
 /*
- * A static variable of the server's that points to a table can be given another
- * table, by what it points to.  Have the two the same form, but for so many words
- * of their headers, which are their own?
+ * A static variable of the server that points to a table can be given another
+ * table by overwriting what it points to.  Do the two have the same form,
+ * except for own_words words of their headers, which differ?
  */
 extern bool baton_hash_same_form(const HTAB *one, const HTAB *other, int own_words);
 
-/* Room for the header of a table that is not in place. */
+/* Allocates room for the header of a table that is not in place. */
 extern HTAB *baton_hash_make_room(MemoryContext context);
 
-/* What is in place goes to `room`, and the other comes to its place. */
+/* Moves the table in place to `room`, and the other one into its place. */
 extern void baton_hash_exchange(HTAB *place, HTAB *room, const HTAB *other);
 
 /* ----------------------------------------------------------------
- *		Built-in functions of SQL that are to be ours.
- * ----------------------------------------------------------------
+ *		Replacing built-in functions of SQL.
  */
 
 typedef struct BatonBuiltin
 {
-	Oid			oid;			/* InvalidOid: this major does not have it */
+	Oid			oid;			/* InvalidOid: not in this major */
 	const char *name;			/* of the C function */
 	PGFunction	original;
 	PGFunction	ours;
 } BatonBuiltin;
 
 /*
- * Postmaster only: has SQL call `ours` for each, in every process that is
- * forked from now on.  All or none: what keeps us from it, NULL if nothing.
+ * Postmaster only: has SQL call `ours` for each, in every process forked from
+ * now on.  All or none.  Returns what prevents it, or NULL.
  */
 extern const char *baton_builtins_replace(const BatonBuiltin *builtins, int count);
 
-/*
- * Is it one of them?  Then needs_fmgr_hook is to say that it must be seen.
- */
+/* Has the function been replaced?  Then needs_fmgr_hook must claim it. */
 extern bool baton_builtin_is_replaced(Oid function);
 
 /* ----------------------------------------------------------------
- *		The server's modules that this process loads, as it loads them.
- * ----------------------------------------------------------------
+ *		The modules of the server that this process loads.
  */
 
-/* The last library that has been looked at; pg_program.c alone sets it. */
+/* The last library that has been examined; pg_program.c alone sets it. */
 extern struct link_map *baton_last_library;
 
 /*
- * Once a backend: what is loaded by now is looked at.  NULL, or what is not as
- * expected.
+ * Called once in a backend: marks all loaded libraries as examined.  Returns
+ * NULL, or what is not as expected.
  */
 extern const char *baton_libraries_attach(void);
 
-/* Has any library been loaded since the last was looked at? */
+/* Has any library been loaded since the last was examined? */
 static inline bool
 baton_libraries_more(void)
 {
@@ -113,8 +107,9 @@ baton_libraries_more(void)
 }
 
 /*
- * The file of the next module of the server's (who has PG_MODULE_MAGIC) that was
- * loaded, also where its initialisation failed; NULL if there is no more.
+ * The file of the next module of the server (a library with PG_MODULE_MAGIC)
+ * that was loaded, even if its initialisation failed; NULL if there are no
+ * more.
  */
 extern const char *baton_libraries_next(void);
 

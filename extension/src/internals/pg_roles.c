@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * pg_roles.c
- *		PostgreSQL's authenticated user (miscinit.c, acl.c): another one in a
+ *		PostgreSQL's authenticated user (miscinit.c, acl.c): changing it in a
  *		running backend.
  *
  * Portions Copyright (c) 2026, the pg_baton developers
@@ -30,34 +30,36 @@
 #include "self_check.h"
 
 /* ----------------------------------------------------------------
- *		What PostgreSQL's caches hold of one role's rights, forgotten for another's.
+ *		Dropping from PostgreSQL's caches what depends on a role's rights.
  *
- * Problem: where the planner puts the body of a function in SQL in the place of a call,
- * it checks EXECUTE for the role that plans (inline_function, clauses.c), and nothing
- * checks it again.  The caches of the process that hold such expressions know no role:
- * index expressions and predicates, partition keys (relcache.c, partcache.c) and
- * constraints of domains (typcache.c).  Statements and functions are told apart by role
- * (statement_environment.c, function_table.c).
+ * Problem: where the planner inlines a function in SQL, it checks EXECUTE for
+ * the role that plans (inline_function, clauses.c), and no check follows.
+ * The process's caches that hold such expressions do not distinguish roles:
+ * index expressions and predicates, partition keys (relcache.c, partcache.c)
+ * and constraints of domains (typcache.c).  Statements and functions are kept
+ * apart by role (statement_environment.c, function_table.c).
  *
- * Decision: they are dropped when the authenticated user changes.  Of relations those whose
- * entries hold any such expression, found by a walk through the relation cache.  The work is
- * bounded by what the process has used.  The catalogs are not read: the expressions in them
- * are as many and as long as any role that may create a table likes.  Only if a user's
- * function has been looked up or executed since the last walk: none has been inlined, or
- * executed for its constant result, without that (pg_baton.c).  What the server's own functions
- * are inlined to is no secret, and each role may write it itself.
+ * Decision: they are dropped when the authenticated user changes.  Of
+ * relations, those with such an expression in their entries are dropped; a
+ * walk through the relation cache finds them.  The work is bounded by what
+ * the process has used.  The catalogs are not read: any role that may create
+ * a table can make the expressions in them arbitrarily many and long.  All
+ * this is done only if a user's function has been looked up or executed since
+ * the last walk: no function is inlined, or executed for its constant result,
+ * without that (pg_baton.c).  The inlined bodies of the server's own
+ * functions are no secret, and each role may write them itself.
  *
- * What PostgreSQL 15 to 18 guarantee: the relation cache is a hash table named "Relcache by
- * OID" of RelIdCacheEnt (relcache.c), which is found as pg_program.c says and compared with
- * what RelationIdGetRelation() returns.  RelationCacheInvalidateEntry() removes an entry
- * that is not in use, as a message of an invalidation would.  A partition's constraint
- * (rd_partcheck) is a copy of its parent's key, in an entry of its own.  A cast of PL/pgSQL's
- * (get_cast_hashentry, pl_exec.c), which is kept as well, has nothing inlined: its argument
- * is a CaseTestExpr (inline_function).
- * ----------------------------------------------------------------
+ * What PostgreSQL 15 to 18 guarantee: the relation cache is a hash table
+ * named "Relcache by OID" of RelIdCacheEnt (relcache.c), which is found as
+ * described in pg_program.c and compared with what RelationIdGetRelation()
+ * returns.  RelationCacheInvalidateEntry() removes an entry that is not in
+ * use, as an invalidation message would.  A partition's constraint
+ * (rd_partcheck) is a copy of its parent's key, in an entry of its own.  A
+ * cast of PL/pgSQL's (get_cast_hashentry, pl_exec.c), which is kept as well,
+ * has nothing inlined: its argument is a CaseTestExpr (inline_function).
  */
 
-/* As relcache.c has it. */
+/* As in relcache.c. */
 typedef struct RelIdCacheEnt
 {
 	Oid			reloid;
@@ -66,7 +68,7 @@ typedef struct RelIdCacheEnt
 
 static HTAB *relation_cache = NULL;
 
-/* A user's function may be in what an entry holds. */
+/* May an entry contain a user's function? */
 static bool functions_used = true;
 
 void
@@ -127,8 +129,8 @@ forget_expressions(void)
 	}
 
 	/*
-	 * not in the walk, of which more than the entry it has come to may be
-	 * removed
+	 * not during the walk: an invalidation may remove more than the walk's
+	 * current entry
 	 */
 	foreach(cell, relations)
 		RelationCacheInvalidateEntry(lfirst_oid(cell));
@@ -145,39 +147,42 @@ baton_role_caches_forget(void)
 }
 
 /* ----------------------------------------------------------------
- *		Another authenticated user in a running backend.
+ *		Changing the authenticated user in a running backend.
  *
- * Problem: InitializeSessionUserId() (miscinit.c) sets AuthenticatedUserId once, at a
- * backend's start.  SET SESSION AUTHORIZATION does not change it, and it decides who may
- * use that command, what RESET returns to, and MyProc->roleId.
+ * Problem: InitializeSessionUserId() (miscinit.c) sets AuthenticatedUserId
+ * once, at a backend's start.  SET SESSION AUTHORIZATION does not change it.
+ * It determines which roles that command permits, what RESET returns to, and
+ * MyProc->roleId.
  *
- * What PostgreSQL guarantees: a parallel worker takes its leader's user over by
- * SetAuthenticatedUserId() (miscinit.c; ParallelWorkerMain in parallel.c), which only
- * sets that variable and MyProc->roleId; in 15 and 16 the superuser's flag, too.  The
- * rest of InitializeSessionUserId() is SetConfigOption() of session_authorization with
- * PGC_S_OVERRIDE, which replaces a value and a reset value of that source, and pushes no
- * stack entry (makeDefault in set_config_option).  Its check hook (variable.c, 15 to 18)
- * finds the role by its name; but while InitializingParallelWorker is set it takes the
- * state of the process, without a look at the catalogs, for a leader's role may have been
- * renamed or dropped.
- * SetAuthenticatedUserId() came with 15.9, 16.5 and 17.1; in releases before a backend
- * has one role for life.
+ * What PostgreSQL guarantees: a parallel worker takes over its leader's user
+ * by SetAuthenticatedUserId() (miscinit.c; ParallelWorkerMain in parallel.c),
+ * which only sets that variable and MyProc->roleId; in 15 and 16 the
+ * superuser's flag, too.  The rest of InitializeSessionUserId() is
+ * SetConfigOption() of session_authorization with PGC_S_OVERRIDE, which
+ * replaces a value and a reset value of that source, and pushes no stack
+ * entry (makeDefault in set_config_option).  Its check hook (variable.c, 15
+ * to 18) finds the role by its name; but while InitializingParallelWorker is
+ * set it uses the state of the process, without reading catalogs, since a
+ * leader's role may have been renamed or dropped.  SetAuthenticatedUserId()
+ * came with 15.9, 16.5 and 17.1; in earlier releases a backend has one role
+ * for life.
  *
- * Decision: these two, as a parallel worker does it, and not InitializeSessionUserId(), whose
- * login checks (rolcanlogin, rolconnlimit) are FATAL.  A session has logged in: on the
- * server's own port nobody would ask it again, whatever has become of its role, and
+ * Decision: these two functions are called, as in a parallel worker, and not
+ * InitializeSessionUserId(), since its login checks (rolcanlogin,
+ * rolconnlimit) are FATAL.  The session has logged in: on the server's own
+ * port it would not be checked again, whatever has become of its role, and
  * session_authorization and is_superuser stay what they were at its login.
  *
- * Builds with assertions need AuthenticatedUserId to be invalid before.  The variable is
- * static; GetAuthenticatedUserId() loads it, and the first load relative to the
- * instruction pointer in its code is that load.  The address is used only if it lies in
- * the server's data and the function returns what is written there.
+ * Builds with assertions need AuthenticatedUserId to be invalid before.  The
+ * variable is static; GetAuthenticatedUserId() loads it, and the first load
+ * relative to the instruction pointer in its code is that load.  The address
+ * is used only if it lies in the server's data and the function returns what
+ * is written there.
  *
  * docs/design/roles.md lists what else belongs to a role.
- * ----------------------------------------------------------------
  */
 
-/* SetAuthenticatedUserId(), which not all releases have. */
+/* SetAuthenticatedUserId(), which some releases lack. */
 static void *set_authenticated_user = NULL;
 
 #ifdef USE_ASSERT_CHECKING

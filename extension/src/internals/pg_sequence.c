@@ -3,33 +3,35 @@
  * pg_sequence.c
  *		The two static variables of commands/sequence.c, found and exchanged.
  *
- * currval(), lastval() and the numbers a sequence with CACHE has fetched in
- * advance live in a hash table and in a pointer to one of its entries:
+ * currval(), lastval() and the numbers that a sequence with CACHE has fetched
+ * in advance are stored in a hash table and in a pointer to one of its
+ * entries:
  *
- *		static HTAB *seqhashtab;
- *		static SeqTableData *last_used_seq;
+ *    static HTAB *seqhashtab;
+ *    static SeqTableData *last_used_seq;
  *
  * With access to both, a session's values are moved by reading and writing
  * memory: no lock is taken, no privilege asked for, no catalog read, and two
- * sequences that stand at the same number are told apart.  Nothing but the
- * two words is ours to find; the table itself is used through dynahash's
- * public functions.
+ * sequences that stand at the same number are distinguished.  Only these two
+ * words must be found; the table itself is used through dynahash's public
+ * functions.
  *
- * How they are found, once for each backend, at attach:
+ * They are found, once for each backend, at attach:
  *
- * - sequence.c is made to create its table, by asking it for a sequence that
- *	 is none (init_sequence() enters the hash entry before it looks at the
- *	 relation's kind); that table is found by its name (pg_program.c).
- * - seqhashtab is the one word of the server program's data that holds that
- *	 address and that ResetSequenceCaches() sets to NULL.
- * - last_used_seq is the one word near it that ResetSequenceCaches() sets to
- *	 NULL after something else was written there; while this is tried, all
- *	 signals are blocked, and the word is put back at once.
- * - At last, lastval() must return, through it, what was put there.  From 17 on
- *	 it opens a sequence and no other relation (sequence_open in sequence.c), so
- *	 all that it can show without one is that it has looked there.
- * - Two entries that were made one after the other lie as far apart as
- *	 dynahash puts entries of that size (element_alloc in dynahash.c).
+ * - sequence.c is made to create its table, by asking it for a relation that
+ *   is no sequence (init_sequence() enters the hash entry before it looks at
+ *   the relation's kind); that table is found by its name (pg_program.c).
+ * - seqhashtab is the only word of the server program's data that holds that
+ *   address and that ResetSequenceCaches() sets to NULL.
+ * - last_used_seq is the only word near it that ResetSequenceCaches() sets to
+ *   NULL after another value was written there; during this test, all signals
+ *   are blocked, and the word is restored at once.
+ * - Finally, lastval() must return, through it, what was stored there.  From
+ *   17 on it opens a sequence and no other relation (sequence_open in
+ *   sequence.c), so without a sequence the test only shows that it has read
+ *   the word.
+ * - Two entries that were made in succession are as far apart as dynahash
+ *   puts entries of that size (element_alloc in dynahash.c).
  *
  * If any of this does not hold, the backend refuses to pool.
  *
@@ -67,15 +69,18 @@
 static HTAB *volatile *table_variable = NULL;
 static BatonSequenceState *volatile *last_used_variable = NULL;
 
-/* How far from seqhashtab last_used_seq is looked for, in words. */
+/* The greatest distance of last_used_seq from seqhashtab, in words. */
 #define NEIGHBOURHOOD 128
 
-/* More copies of the table's address than this in the data: give up. */
+/*
+ * With more copies of the table's address than this in the data, the search
+ * fails.
+ */
 #define MAX_CANDIDATES 16
 
 /*
- * Runs a callback that may fail in a subtransaction; false if it did.  The
- * failure itself is of no interest.
+ * Runs a callback that may fail in a subtransaction; returns false if it
+ * failed.  The error itself is discarded.
  */
 static bool
 attempt(void (*callback) (void))
@@ -86,7 +91,9 @@ attempt(void (*callback) (void))
 	uint32		held_off = QueryCancelHoldoffCount;
 	volatile bool done = false;
 
-	/* the boundary may have made every error the end of the process */
+	/*
+	 * the boundary may have set this, which makes every error end the process
+	 */
 	ExitOnAnyError = false;
 	BeginInternalSubTransaction(NULL);
 	MemoryContextSwitchTo(context);
@@ -110,10 +117,10 @@ attempt(void (*callback) (void))
 	return done;
 }
 
-/* Which relation, no sequence, sequence.c is asked for. */
+/* The relation, no sequence, that sequence.c is asked for. */
 static Oid	asked_for;
 
-/* Fails always, but after init_sequence() has entered the relation's oid. */
+/* Always fails, but after init_sequence() has entered the relation's OID. */
 static void
 provoke_entry(void)
 {
@@ -121,7 +128,10 @@ provoke_entry(void)
 							   ObjectIdGetDatum(asked_for));
 }
 
-/* What lastval() shall return through last_used_seq, and what it did. */
+/*
+ * The entry that lastval() must use through last_used_seq, and what it
+ * returned.
+ */
 static BatonSequenceState probe;
 static int64 probe_result;
 
@@ -188,7 +198,7 @@ find_table_variable(const BatonProgramData *range)
 	return NULL;
 }
 
-/* Finds last_used_seq; to be called while both variables are NULL. */
+/* Finds last_used_seq; called while both variables are NULL. */
 static const char *
 find_last_used_variable(const BatonProgramData *range)
 {
@@ -200,9 +210,9 @@ find_last_used_variable(const BatonProgramData *range)
 	int			found = 0;
 
 	/*
-	 * The words tried may be anything, also what a signal handler writes, so
-	 * none may run meanwhile.  Backends have no threads that would touch the
-	 * server program's own variables.
+	 * The words tried may be any variables, including those that a signal
+	 * handler writes, so no handler may run meanwhile.  Backends have no
+	 * threads that would touch the server program's own variables.
 	 */
 	sigfillset(&all_signals);
 	sigprocmask(SIG_SETMASK, &all_signals, &signals_before);
@@ -265,7 +275,7 @@ baton_sequence_state_attach(void)
 	ResetSequenceCaches();
 	StartTransactionCommand();
 
-	/* lastval() asks for a privilege on pg_class; that is not the question */
+	/* lastval() checks a privilege on pg_class, which is not tested here */
 	GetUserIdAndSecContext(&user, &security);
 	SetUserIdAndSecContext(BOOTSTRAP_SUPERUSERID,
 						   security | SECURITY_LOCAL_USERID_CHANGE);
@@ -280,7 +290,7 @@ baton_sequence_state_attach(void)
 	CommitTransactionCommand();
 	MemoryContextSwitchTo(context);
 
-	/* whatever happened, sequence.c begins anew */
+	/* in any case, sequence.c begins anew */
 	ResetSequenceCaches();
 	return problem;
 }
@@ -320,7 +330,7 @@ baton_sequence_put(Oid relid, Oid filenode, int64 last, int64 cached, int64 incr
 	state->increment = increment;
 }
 
-/* Whoever was the one that lastval() refers to is so no more. */
+/* If lastval() refers to this entry, it is undefined from now on. */
 void
 baton_sequence_remove(Oid relid)
 {

@@ -15,38 +15,42 @@
 
 /*
  * Mirror of SeqTableData, which is private to sequence.c; the same from 15 to
- * 18 (16 renamed filenode, keeping its width).  baton_sequence_state_attach
- * checks it as far as it can be checked without a sequence.
+ * 18 (16 renamed filenode, keeping its width). baton_sequence_state_attach
+ * checks it as far as is possible without a sequence.
  */
 typedef struct BatonSequenceState
 {
 	Oid			relid;			/* hash key */
 	Oid			filenode;		/* last seen relfilenode */
-	LocalTransactionId lxid;	/* transaction in which we hold its lock */
-	bool		last_valid;		/* is "last" what currval() returns? */
+	LocalTransactionId lxid;	/* transaction in which the process holds its
+								 * lock */
+	bool		last_valid;		/* is `last` what currval() returns? */
 	int64		last;
 	int64		cached;			/* last number fetched; cached != last means
 								 * numbers are left */
 	int64		increment;		/* meaningful only if numbers are left */
 } BatonSequenceState;
 
-/* Once, at attach; outside a transaction.  NULL, or why it cannot be done. */
+/*
+ * Called once, at attach; outside a transaction.  Returns NULL, or why the
+ * state cannot be exchanged.
+ */
 extern const char *baton_sequence_state_attach(void);
 
-/* The table of BatonSequenceState by relid; NULL if there is none. */
+/* The table of BatonSequenceState by relid, or NULL. */
 extern HTAB *baton_sequence_table(void);
 
 /*
- * Enters one, of which no lock is held, as the session that used it last has it;
- * makes the table if there is none.
+ * Enters a sequence, of which no lock is held, as the session that used it
+ * last has it; creates the table if there is none.
  */
 extern void baton_sequence_put(Oid relid, Oid filenode, int64 last, int64 cached,
 							   int64 increment);
 
-/* Takes one out, if it is there. */
+/* Removes a sequence, if it is there. */
 extern void baton_sequence_remove(Oid relid);
 
-/* The entry lastval() refers to; NULL if it is not defined. */
+/* The entry that lastval() refers to, or NULL if it is undefined. */
 extern BatonSequenceState *baton_sequence_last_used(void);
 extern void baton_sequence_set_last_used(BatonSequenceState *state);
 

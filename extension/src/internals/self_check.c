@@ -1,16 +1,18 @@
 /*-------------------------------------------------------------------------
  *
  * self_check.c
- *		What was found not to be as pg_baton expects it of this server.
+ *		Properties of this server that were found not to be as pg_baton
+ *		expects.
  *
- * What PostgreSQL does not export is looked for, and looked at, before it is
- * leant on (by the other files here, and whoever else says "attach").  Where it is not as
- * expected, in a minor release that came after us, or beside another library,
- * only what rests on it shall be lost.  Each such loss is logged, once since the
+ * What PostgreSQL does not export is searched for and checked before it is
+ * used (by the other files here, and by all functions named "attach").  If it
+ * is not as expected, in a later minor release, or beside another library,
+ * only what depends on it is lost.  Each such loss is logged, once since the
  * server started, and shown by the view pg_baton_failed_checks.
  *
- * The memory for that is the server's processes' alone: the postmaster maps it,
- * and all inherit it.  A place is written once, by whoever takes it first.
+ * The memory for that belongs to the server's processes alone: the postmaster
+ * maps it, and all processes inherit it.  An entry is written once, by the
+ * process that claims it first.
  *
  * Portions Copyright (c) 2026, the pg_baton developers
  *
@@ -41,7 +43,7 @@ typedef struct FailedCheck
 
 char	   *baton_test_constants;
 
-static FailedCheck *failed_checks = NULL;	/* one for each cost */
+static FailedCheck *failed_checks = NULL;	/* an entry for each BatonCost */
 static bool unpooled = false;
 
 static const char *const costs[BATON_COSTS] = {

@@ -57,29 +57,29 @@
 #include "pool_settings.h"
 
 /* ----------------------------------------------------------------
- *		The background worker that keeps a dispatcher running and answers it.
+ *		The background worker that keeps a dispatcher running and answers its
+ *		questions.
  *
- * The dispatcher knows nothing of catalogs and configuration files; the
- * launcher is its eyes.  Over one channel (SOCK_SEQPACKET) it sends
+ * The dispatcher cannot read catalogs and configuration files; the launcher
+ * reads them for it.  Over one channel (SOCK_SEQPACKET) the launcher sends
  * PARAMETERS, first of all and after each reload, and answers each
  * LOGIN_QUESTION.  It is connected to no database.
  *
  * Invariants:
- *	- at most one dispatcher is ours at a time, and it has been sent
- *	  PARAMETERS before anything else;
- *	- the launcher's end is not the dispatcher's: sessions go on, and the next
- *	  launcher takes it over.  Only if the server is stopping is it told so.
- *	- nothing that a question causes can end the launcher: errors become
- *	  refusals (login.c).
- * ----------------------------------------------------------------
+ * - the launcher has at most one dispatcher at a time, and sends it
+ *   PARAMETERS before anything else;
+ * - if the launcher ends, the dispatcher does not: sessions go on, and the
+ *   next launcher adopts it.  Only if the server is stopping is the
+ *   dispatcher told so.
+ * - no question can end the launcher: errors become refusals (login.c).
  */
 
-/* Questions answered before signals and reloads get their turn. */
+/* The number of questions answered before signals and reloads are served. */
 #define QUESTIONS_A_ROUND 64
 
 /*
- * A dispatcher that ran shorter than this died "quickly"; the next start then
- * waits, each time twice as long.
+ * A dispatcher that ran for less than this died "quickly"; the next start is
+ * then delayed, each time twice as long.
  */
 #define QUICK_DEATH_US (10 * USECS_PER_SEC)
 #define FIRST_DELAY_MS 100
@@ -92,9 +92,9 @@ PGDLLEXPORT void baton_launcher_main(Datum argument);
 PGDLLEXPORT void baton_index_reader_main(Datum argument);
 
 static BatonDispatcher dispatcher = {.pid = 0,.adopted = -1,.channel = -1};
-static int64 started_at_us = 0; /* the dispatcher */
-static int64 start_at_us = 0;	/* the next one, once there is none */
-static int	delay_ms = 0;		/* the last wait before a start */
+static int64 started_at_us = 0; /* start of the current dispatcher */
+static int64 start_at_us = 0;	/* start of the next, once there is none */
+static int	delay_ms = 0;		/* the last delay before a start */
 static WaitEventSet *events = NULL;
 
 void
@@ -102,7 +102,7 @@ baton_launcher_register(void)
 {
 	BackgroundWorker worker;
 
-	/* pg_upgrade is alone with its servers: no client may come in */
+	/* pg_upgrade needs its servers for itself: no client may log in */
 	if (IsBinaryUpgrade)
 		return;
 	memset(&worker, 0, sizeof(worker));
@@ -111,7 +111,7 @@ baton_launcher_register(void)
 	strlcpy(worker.bgw_library_name, "pg_baton", BGW_MAXLEN);
 	strlcpy(worker.bgw_function_name, BATON_LAUNCHER_FUNCTION, BGW_MAXLEN);
 	worker.bgw_flags = BGWORKER_SHMEM_ACCESS | BGWORKER_BACKEND_DATABASE_CONNECTION;
-	/* as soon as anyone may log in, on a standby as well */
+	/* as soon as clients may log in, on a standby as well */
 	worker.bgw_start_time = BgWorkerStart_ConsistentState;
 	worker.bgw_restart_time = 1;
 	RegisterBackgroundWorker(&worker);
@@ -119,8 +119,8 @@ baton_launcher_register(void)
 
 /*
  * Is the server stopping?  The postmaster writes that into postmaster.pid
- * before it signals anybody (pmdie in postmaster.c).  A launcher that somebody
- * ends with pg_terminate_backend must not take the dispatcher with it.
+ * before it signals any process (pmdie in postmaster.c).  A launcher that
+ * pg_terminate_backend ends must not end the dispatcher.
  */
 static bool
 server_is_stopping(void)
@@ -149,7 +149,10 @@ server_is_stopping(void)
 		strncmp(line, PM_STATUS_STOPPING, strlen(PM_STATUS_STOPPING)) == 0;
 }
 
-/* However we end: a dispatcher whose server stops is told. */
+/*
+ * Called whenever the launcher exits: informs the dispatcher if the server is
+ * stopping.
+ */
 static void
 tell_shutdown(int code, Datum argument)
 {
@@ -160,7 +163,7 @@ tell_shutdown(int code, Datum argument)
 								  (const char *) &stopping, sizeof(stopping));
 }
 
-/* The set of what we wait for, made anew when the channel is another. */
+/* Creates the wait set, again for each new channel. */
 static void
 watch(void)
 {
@@ -226,7 +229,8 @@ reload(void)
 }
 
 /*
- * Handles one frame.  False if it came from no dispatcher of ours.
+ * Handles one frame.  Returns false if pg_baton's dispatcher cannot have sent
+ * it.
  */
 static bool
 handle_frame(const BatonIncoming *incoming)
@@ -272,7 +276,10 @@ handle_frame(const BatonIncoming *incoming)
 	}
 }
 
-/* Answers what has come, up to a bound; the rest wakes us again at once. */
+/*
+ * Answers pending questions, up to a bound; any left wake the launcher again
+ * at once.
+ */
 static void
 answer_questions(void)
 {
@@ -283,7 +290,7 @@ answer_questions(void)
 
 		if (received == BATON_RECEIVED_NOTHING)
 			return;
-		/* none of the dispatcher's messages to us carries any */
+		/* no message of the dispatcher to the launcher carries descriptors */
 		baton_incoming_close(&incoming);
 		if (received == BATON_RECEIVED_CLOSED || !handle_frame(&incoming))
 		{
@@ -305,7 +312,10 @@ housekeeping(void)
 	(void) pgstat_report_stat(false);
 }
 
-/* Its end writes down the descriptions of the shared indexes; see describe_indexes(). */
+/*
+ * At its exit it writes the descriptions of the shared indexes; see
+ * describe_indexes().
+ */
 void
 baton_index_reader_main(Datum argument)
 {
@@ -314,10 +324,11 @@ baton_index_reader_main(Datum argument)
 }
 
 /*
- * A process without a database cannot read the descriptions of indexes in the catalogs,
- * but in a file that others have written, which a server that starts removes
- * (RelationCacheInitializePhase2() in relcache.c).  Without it each login would pass over
- * all of pg_authid.  So one that has a database comes first.
+ * A process without a database cannot read the descriptions of indexes in the
+ * catalogs, but only in a file that other processes have written, which a
+ * starting server removes (RelationCacheInitializePhase2() in relcache.c).
+ * Without it each login would scan all of pg_authid.  So a worker with a
+ * database runs first.
  */
 static void
 describe_indexes(void)
@@ -352,7 +363,7 @@ baton_launcher_main(Datum argument)
 	BackgroundWorkerInitializeConnection(NULL, NULL, 0);
 
 	/*
-	 * A worker without a database leaves InitPostgres before this call.
+	 * In a worker without a database InitPostgres returns before this call.
 	 * Without it the cached memberships of roles would never be invalidated
 	 * (roles_is_member_of in acl.c).  It looks into a catalog cache, which
 	 * may have to be set up: in a transaction.
@@ -365,7 +376,11 @@ baton_launcher_main(Datum argument)
 	baton_hba_init();
 	baton_trusted_hba_check();
 	baton_hba_load();
-	/* who died with the server may have committed without telling */
+
+	/*
+	 * a process that died with the server may have committed without raising
+	 * the number
+	 */
 	baton_login_changed();
 	BatonControlMemory->force_migration = baton_force_migration ? 1 : 0;
 	watch();
@@ -376,7 +391,10 @@ baton_launcher_main(Datum argument)
 		WaitEvent	event;
 		long		timeout_ms = -1;
 
-		/* Quietly, unlike CHECK_FOR_INTERRUPTS; not 0, or we never come back. */
+		/*
+		 * Without a message, unlike CHECK_FOR_INTERRUPTS.  The exit code is
+		 * not 0, or the launcher would not be restarted.
+		 */
 		if (ProcDiePending)
 			proc_exit(1);
 		housekeeping();
@@ -401,31 +419,33 @@ baton_launcher_main(Datum argument)
 }
 
 /* ----------------------------------------------------------------
- *		How a dispatcher is started, taken over, and seen out.
+ *		Starting, adopting and ending a dispatcher.
  *
- * The dispatcher is a program of its own, started in the data directory with
+ * The dispatcher is a separate program, started in the data directory with
  * these descriptors and no others: 0 and 1 /dev/null, 2 the server's stderr,
- * 3 the channel, 4 the CONTROL memory.  It is in a session of its own
- * (setsid), so that a signal to the server's process group does not reach it;
- * it watches the postmaster by itself.  Its oom_score_adj is the
- * postmaster's, where the kernel lets us go back to that (protect_from_oom).
+ * 3 the channel, 4 the CONTROL memory.  It runs in its own session (setsid),
+ * so that a signal to the server's process group does not reach it; it
+ * watches the postmaster by itself.  Its oom_score_adj is the postmaster's,
+ * where the kernel permits that (protect_from_oom).
  *
- * Between fork and exec the child calls what is safe after a fork only:
- * everything that allocates, or asks where the program is, comes before.
- * ----------------------------------------------------------------
+ * Between fork and exec the child calls only what is safe after a fork:
+ * everything that allocates, or finds the program, comes before.
  */
 
 #define CHANNEL_NUMBER 3
 #define CONTROL_NUMBER 4
 
-/* How long a send may take before the dispatcher counts as hung. */
+/* The longest a send may take before the dispatcher counts as hung. */
 #define SEND_TIMEOUT_S 10
 
-/* How long a process may take to end before it is killed. */
+/* The longest a process may take to end before it is killed. */
 #define END_WAIT_MS 2000
 #define END_STEP_MS 10
 
-/* Where the program is put by `make install`, if the PATH does not say so. */
+/*
+ * The directory of `make install`, tried if the PATH does not have the
+ * program.
+ */
 #define LAST_RESORT "/usr/local/bin"
 
 pg_noreturn static void become_dispatcher(const char *path, char *const arguments[],
@@ -439,7 +459,7 @@ is_program(const char *path)
 	return stat(path, &status) == 0 && S_ISREG(status.st_mode) && access(path, X_OK) == 0;
 }
 
-/* Full path of the dispatcher's program; false if there is none. */
+/* Full path of the dispatcher's program; false if it is not found. */
 static bool
 find_program(char *path)
 {
@@ -482,8 +502,10 @@ find_program(char *path)
 }
 
 /*
- * The postmaster's oom_score_adj, "" if it cannot be read.  Where PG_OOM_ADJUST_FILE
- * is set fork_process() (fork_process.c, 15 to 18) has raised ours, so that the kernel ends a backend before the postmaster.
+ * The postmaster's oom_score_adj, "" if it cannot be read.  Where
+ * PG_OOM_ADJUST_FILE is set, fork_process() (fork_process.c, 15 to 18) has
+ * raised this process's, so that the kernel ends a backend before the
+ * postmaster.
  */
 static void
 read_oom_score(char *score, Size size)
@@ -503,9 +525,10 @@ read_oom_score(char *score, Size size)
 }
 
 /*
- * The dispatcher's end is every session's, like the postmaster's.  Without
- * CAP_SYS_RESOURCE a process may go down to what one with it has set before
- * (__set_oom_adj, fs/proc/base.c), which is the service manager's value.
+ * The dispatcher's end ends every session, as the postmaster's does.  Without
+ * CAP_SYS_RESOURCE a process may go down to the value that a process with it
+ * has set before (__set_oom_adj, fs/proc/base.c), which is the service
+ * manager's value.
  */
 static void
 protect_from_oom(const char *score)
@@ -533,7 +556,7 @@ become_dispatcher(const char *path, char *const arguments[], const char *oom_sco
 		(void) signal(number, SIG_DFL);
 	(void) setsid();
 
-	/* the sources stand above the targets, see above_targets */
+	/* the sources are above the targets, see above_targets */
 	if (dup2(null_fd, 0) < 0 || dup2(null_fd, 1) < 0 ||
 		dup2(channel_fd, CHANNEL_NUMBER) < 0 || dup2(control_fd, CONTROL_NUMBER) < 0)
 		_exit(126);
@@ -552,7 +575,7 @@ become_dispatcher(const char *path, char *const arguments[], const char *oom_sco
 	_exit(127);
 }
 
-/* A duplicate that dup2 onto the targets cannot hit; -1 if there is none. */
+/* A duplicate that dup2 onto the targets cannot hit, or -1. */
 static int
 above_targets(int fd)
 {
@@ -603,7 +626,7 @@ baton_dispatcher_spawn(BatonDispatcher *dispatcher)
 	control_fd = above_targets(BatonControlFd);
 	close(pair[1]);
 
-	/* what the child must not do after the fork: it may allocate */
+	/* before the fork, since it may allocate */
 	if (baton_dispatcher_log[0] != '\0')
 		setenv("BATON_LOG", baton_dispatcher_log, 1);
 	else
@@ -611,7 +634,7 @@ baton_dispatcher_spawn(BatonDispatcher *dispatcher)
 
 	read_oom_score(oom_score, sizeof(oom_score));
 
-	/* it maps what the header describes */
+	/* the dispatcher maps what the header describes */
 	baton_control_restore();
 
 	fflush(stdout);
@@ -619,7 +642,7 @@ baton_dispatcher_spawn(BatonDispatcher *dispatcher)
 	pid = -1;
 	if (null_fd >= 0 && channel_fd >= 0 && control_fd >= 0)
 	{
-		/* no handler of ours may run in the child */
+		/* no handler of the launcher may run in the child */
 		sigfillset(&all);
 		(void) sigprocmask(SIG_SETMASK, &all, &old);
 		pid = fork();
@@ -657,7 +680,9 @@ baton_dispatcher_spawn(BatonDispatcher *dispatcher)
 	return true;
 }
 
-/* Has it ended?  A pidfd is readable from then on, reaped or not. */
+/*
+ * Has the process ended?  Its pidfd is readable from then on, reaped or not.
+ */
 static bool
 process_ended(int process)
 {
@@ -676,10 +701,10 @@ is_closed(int fd)
 }
 
 /*
- * CONTROL says whether there has been one since the server started, in two words,
- * as any process of the server could have written one of them.  Its control
- * socket says whether there is one, and the kernel which process it is: that one
- * alone may be signalled.
+ * CONTROL says whether there has been a dispatcher since the server started,
+ * in two words, as any process of the server could have written one of them.
+ * The control socket says whether there is one now, and the kernel which
+ * process it is: only that process may be signalled.
  */
 bool
 baton_dispatcher_adopt(BatonDispatcher *dispatcher)
@@ -701,7 +726,10 @@ baton_dispatcher_adopt(BatonDispatcher *dispatcher)
 		peer.uid == geteuid())
 		process = pidfd_open(peer.pid, 0);
 
-	/* it was that process if it has not ended since: no number is given twice */
+	/*
+	 * if it has not ended since, it is the same process: no live process's
+	 * number is reused
+	 */
 	if (process < 0 || process_ended(process) || is_closed(fd))
 	{
 		if (process >= 0)
@@ -734,7 +762,9 @@ baton_dispatcher_adopt(BatonDispatcher *dispatcher)
 	return true;
 }
 
-/* Has the process gone?  If it was our child, *status says how. */
+/*
+ * Has the process ended?  If it was a child of the launcher, *status says how.
+ */
 static bool
 has_ended(const BatonDispatcher *dispatcher, int *status)
 {
@@ -785,7 +815,9 @@ baton_dispatcher_end(BatonDispatcher *dispatcher)
 	close(dispatcher->channel);
 	ReleaseExternalFD();
 
-	/* A dispatcher that merely lost us would go on and hold the port. */
+	/*
+	 * A dispatcher that only lost its launcher would go on and hold the port.
+	 */
 	for (int waited_ms = 0; !has_ended(dispatcher, &status); waited_ms += END_STEP_MS)
 	{
 		if (waited_ms >= END_WAIT_MS && !killed)
@@ -793,7 +825,7 @@ baton_dispatcher_end(BatonDispatcher *dispatcher)
 			ereport(LOG,
 					(errmsg("pg_baton's dispatcher (PID %d) does not answer, killing it",
 							dispatcher->pid)));
-			/* the number of a child that is not reaped is nobody else's */
+			/* the number of a child that is not reaped cannot be reused */
 			if (dispatcher->adopted >= 0)
 				(void) pidfd_send_signal(dispatcher->adopted, SIGKILL, NULL, 0);
 			else
@@ -801,7 +833,7 @@ baton_dispatcher_end(BatonDispatcher *dispatcher)
 			killed = true;
 		}
 		if (waited_ms >= 2 * END_WAIT_MS)
-			break;				/* in the kernel's hands */
+			break;				/* only the kernel can end it now */
 		pg_usleep(END_STEP_MS * 1000L);
 	}
 	report_end(dispatcher, status);
@@ -812,7 +844,7 @@ baton_dispatcher_end(BatonDispatcher *dispatcher)
 		ReleaseExternalFD();
 	}
 
-	/* its own word; a dispatcher that was killed could not take it back */
+	/* the dispatcher's own word; a killed dispatcher could not clear it */
 	if (BatonControlMemory->dispatcher_pid == (uint32) dispatcher->pid)
 		BatonControlMemory->dispatcher_pid = 0;
 	*dispatcher = BATON_NO_DISPATCHER;
@@ -822,31 +854,32 @@ baton_dispatcher_end(BatonDispatcher *dispatcher)
  *		The passphrase of the server's key, for the dispatcher.
  *
  * The dispatcher starts no program (sys/process.rs), so the launcher runs
- * ssl_passphrase_command for it, with the server's own function, and sends what
- * that printed before each PARAMETERS that has the key loaded.  Nobody but this
- * process says which command that is.
+ * ssl_passphrase_command for it, with the server's own function.  It sends
+ * the output before each PARAMETERS message that makes the dispatcher load
+ * the key.  The launcher alone determines which command that is.
  *
- * run_ssl_passphrase_command() (be-secure-common.c, 15 to 18) reads the first line
- * of what the command prints, without its end, and logs its failure; it does so
- * without a transaction.  A command that takes its time holds up the launcher, as it
- * does the postmaster.
- * ----------------------------------------------------------------
+ * run_ssl_passphrase_command() (be-secure-common.c, 15 to 18) reads the first
+ * line of the command's output, without its end, and logs a failure; it needs
+ * no transaction.  A slow command delays the launcher, as it does the
+ * postmaster.
  */
 
-/* OpenSSL's own buffer for one (PEM_BUFSIZE). */
+/* The size of OpenSSL's own buffer for a passphrase (PEM_BUFSIZE). */
 #define PASSPHRASE_SIZE 1024
 
-/* The longest key file that is looked at. */
+/* The longest part of a key file that is examined. */
 #define KEY_FILE_SIZE (64 * 1024)
 
-/* What OpenSSL asks for one at (ssl_external_passwd_cb, be-secure-openssl.c). */
+/*
+ * OpenSSL's prompt for a passphrase (ssl_external_passwd_cb,
+ * be-secure-openssl.c).
+ */
 #define PROMPT "Enter PEM pass phrase:"
 
 /*
- * Both ways in which PEM says so have this word: "BEGIN ENCRYPTED PRIVATE KEY"
- * (PKCS #8), and "Proc-Type: 4,ENCRYPTED" (RFC 1421).  Base64 has no word of
- * capitals before a blank, comma or end of line but by chance; then a command is
- * run whose answer nobody needs.
+ * Both PEM markers contain this word: "BEGIN ENCRYPTED PRIVATE KEY" (PKCS #8),
+ * and "Proc-Type: 4,ENCRYPTED" (RFC 1421).  Base64 contains it only by chance;
+ * then the command is run although its answer is not needed.
  */
 static bool
 is_encrypted(const char *file)
@@ -875,7 +908,11 @@ baton_key_passphrase_send(int channel, bool is_start)
 		!is_encrypted(ssl_key_file))
 		return true;
 	length = run_ssl_passphrase_command(PROMPT, false, passphrase, sizeof(passphrase));
-	/* whoever waits for nothing says that there was none */
+
+	/*
+	 * without a passphrase nothing is sent, and the dispatcher does not wait
+	 * for one
+	 */
 	sent = length <= 0 ||
 		baton_channel_send(channel, BATON_MSG_PASSPHRASE, 0, passphrase, length);
 	explicit_bzero(passphrase, sizeof(passphrase));

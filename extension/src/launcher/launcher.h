@@ -12,42 +12,44 @@
 #define BATON_LAUNCHER_H
 
 /* ----------------------------------------------------------------
- *		The background worker that keeps a dispatcher running and answers it.
- * ----------------------------------------------------------------
+ *		The background worker that keeps a dispatcher running and answers its
+ *		questions.
  */
 
-/* What its background worker is registered with, and found by. */
+/* The function by which the background worker is registered and found. */
 #define BATON_LAUNCHER_FUNCTION "baton_launcher_main"
 
-/* From _PG_init, while the server preloads libraries. */
+/* Called by _PG_init, while the server preloads libraries. */
 extern void baton_launcher_register(void);
 
 /* ---- launcher.c ------------------------------------------------- */
 
-/* The dispatcher's exit code when a port of the pool's is taken. */
+/* The dispatcher's exit code if a port of the pool is in use. */
 #define BATON_EXIT_PORT_TAKEN 75
 
-/* A dispatcher and the way to speak to it. */
+/* A dispatcher and the channel to it. */
 typedef struct BatonDispatcher
 {
 	int			pid;			/* 0: none */
-	int			adopted;		/* pidfd of one that is no child of ours, or
-								 * -1 */
+	int			adopted;		/* pidfd of a dispatcher that is no child of
+								 * this launcher, or -1 */
 	int			channel;		/* -1: none */
 } BatonDispatcher;
 
 #define BATON_NO_DISPATCHER ((BatonDispatcher) {.pid = 0, .adopted = -1, .channel = -1})
 
-/* Starts one.  False, and logged, if that is not possible. */
+/* Starts a dispatcher.  If that fails, logs why and returns false. */
 extern bool baton_dispatcher_spawn(BatonDispatcher *dispatcher);
 
-/* Takes over one that lives without a launcher.  False if there is none. */
+/*
+ * Takes over a dispatcher that runs without a launcher.  Returns false if
+ * there is none.
+ */
 extern bool baton_dispatcher_adopt(BatonDispatcher *dispatcher);
 
 /*
- * The channel is of no use any more: closes it and sees the process out, by
- * force if it does not go by itself.  Blocks for four seconds at most.  Logs
- * how it ended.
+ * Closes the channel and waits for the process to end, killing it if it does
+ * not end by itself.  Blocks for four seconds at most.  Logs how it ended.
  */
 extern void baton_dispatcher_end(BatonDispatcher *dispatcher);
 
@@ -57,9 +59,10 @@ extern void baton_dispatcher_end(BatonDispatcher *dispatcher);
  */
 
 /*
- * Sends it, if ssl_key_file needs one and ssl_passphrase_command may be run: when a
- * dispatcher starts, or with ssl_passphrase_command_supports_reload.  False if the
- * dispatcher has gone.
+ * Sends it, if ssl_key_file needs a passphrase and ssl_passphrase_command may
+ * be run: when a dispatcher starts, or with
+ * ssl_passphrase_command_supports_reload.  Returns false if the dispatcher has
+ * gone.
  */
 extern bool baton_key_passphrase_send(int channel, bool is_start);
 

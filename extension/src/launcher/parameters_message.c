@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * parameters_message.c
- *		What the dispatcher is told of the configuration.
+ *		The part of the configuration that the dispatcher is told.
  *
  * Portions Copyright (c) 2026, the pg_baton developers
  *
@@ -33,15 +33,15 @@
 #include "self_check.h"
 
 /* ----------------------------------------------------------------
- *		One port for the server and the pool.
+ *		The same port for the server and the pool.
  *
- * They can share its number where they listen at different addresses and there
- * are no Unix sockets, whose names hold nothing but the port.  Elsewhere the
- * dispatcher cannot listen, and it and the launcher say which lines to change.
- * ----------------------------------------------------------------
+ * Both can use the same number if they listen at different addresses and
+ * there are no Unix sockets (their names contain nothing but the port).
+ * Otherwise the dispatcher cannot listen, and dispatcher and launcher report
+ * which lines to change.
  */
 
-/* The file and line that set a parameter, or by what else it has its value. */
+/* The file and line that set a parameter, or else the source of its value. */
 static char *
 place_of(const char *name)
 {
@@ -63,22 +63,21 @@ baton_port_collision(void)
 }
 
 /* ----------------------------------------------------------------
- *		What of the configuration the dispatcher is told.
+ *		The part of the configuration that the dispatcher is told.
  *
- * The dispatcher reads no configuration file: everything it must know, of
- * ours and of the server's, comes in a PARAMETERS message, which always holds
- * everything.  A new configuration_generation tells it that greetings it
- * learnt under the old configuration are void.
- * ----------------------------------------------------------------
+ * The dispatcher reads no configuration file: a PARAMETERS message contains
+ * everything that it must know, of pg_baton's parameters and of the server's.
+ * A new configuration_generation invalidates the greetings that the
+ * dispatcher kept under the old configuration.
  */
 
 /*
- * What only a starting backend can take: set in a startup packet, such an
- * option splits a pool.  A comma-separated list of all there are, those of
- * other extensions included, for the server knows best.  The libraries to be
- * loaded at the start are no such parameters in name, but who sets them later
- * loads nothing (process_session_preload_libraries in miscinit.c).  Nor is
- * temp_buffers, which a process takes once.
+ * The parameters that only a starting backend can take: a startup packet that
+ * sets such an option splits a pool.  A comma-separated list of all there are,
+ * including those of other extensions, from the server's own table.  It
+ * includes the libraries to be loaded at the start: they have another context,
+ * but setting them later loads nothing (process_session_preload_libraries in
+ * miscinit.c).  It includes temp_buffers, which a process takes once.
  */
 static char *
 backend_only_parameters(void)
@@ -109,7 +108,9 @@ hex_of(const char *bytes, Size length)
 	return hex;
 }
 
-/* Some are of later majors: ssl_groups was ssl_ecdh_curve before 18. */
+/*
+ * Some do not exist in all majors: ssl_groups was ssl_ecdh_curve before 18.
+ */
 static const char *const tls_settings[] = {
 	"ssl", "ssl_cert_file", "ssl_key_file", "ssl_ca_file", "ssl_crl_file", "ssl_crl_dir",
 	"ssl_dh_params_file", "ssl_ciphers", "ssl_tls13_ciphers", "ssl_ecdh_curve", "ssl_groups",
@@ -138,9 +139,9 @@ add_number(StringInfo pairs, uint32 *count, const char *name, int64 value)
 }
 
 /*
- * Is a client that asks for GSSAPI encryption to get it?  Its session is native
- * then.  libpq asks whenever it has a ticket (gssencmode = prefer), so where no
- * rule wants it the answer is no.
+ * Does a client that asks for GSSAPI encryption get it?  Its session is native
+ * then. libpq asks whenever it has a ticket (gssencmode = prefer), so if no
+ * rule demands encryption the answer is no.
  */
 static bool
 offers_gss(void)
@@ -169,7 +170,7 @@ baton_parameters_send(int channel)
 
 	initStringInfo(&pairs);
 
-	/* ours */
+	/* pg_baton's parameters */
 	add_number(&pairs, &count, "port", baton_port);
 	add(&pairs, &count, "listen_addresses",
 		baton_listen_addresses[0] != '\0' ? baton_listen_addresses :
@@ -200,7 +201,7 @@ baton_parameters_send(int channel)
 	add_number(&pairs, &count, "log_scheduling", baton_log_scheduling ? 1 : 0);
 	add(&pairs, &count, "test_constants", baton_test_constants);
 
-	/* the server's */
+	/* the server's parameters */
 	add_number(&pairs, &count, "server_port", PostPortNumber);
 	collision = baton_port_collision();
 	add(&pairs, &count, "port_collision", collision != NULL ? collision : "");
@@ -222,15 +223,18 @@ baton_parameters_send(int channel)
 	add_number(&pairs, &count, "log_disconnections", baton_log_disconnections() ? 1 : 0);
 
 	/*
-	 * of a socket that a relay has; their show hooks would ask for one of
-	 * ours
+	 * for a relay's sockets; the parameters' show hooks would read this
+	 * process's socket
 	 */
 	add_number(&pairs, &count, "tcp_keepalives_idle", tcp_keepalives_idle);
 	add_number(&pairs, &count, "tcp_keepalives_interval", tcp_keepalives_interval);
 	add_number(&pairs, &count, "tcp_keepalives_count", tcp_keepalives_count);
 	add_number(&pairs, &count, "tcp_user_timeout", tcp_user_timeout);
 
-	/* TLS: all that be_tls_init (be-secure-openssl.c) goes by, as it is there */
+	/*
+	 * TLS: all parameters that be_tls_init (be-secure-openssl.c) uses,
+	 * unchanged
+	 */
 	for (int i = 0; i < (int) lengthof(tls_settings); i++)
 	{
 		const char *value = GetConfigOption(tls_settings[i], true, false);
@@ -240,24 +244,24 @@ baton_parameters_send(int channel)
 	}
 
 	/*
-	 * As what an unknown user's password is taken to be stored, so that it
-	 * takes as long to refuse it.  scram_iterations came with 16.
+	 * The assumed form of an unknown user's password, so that refusing it
+	 * takes as long. scram_iterations came with 16.
 	 */
 	add(&pairs, &count, "password_encryption", server_setting("password_encryption"));
 	if (GetConfigOption("scram_iterations", true, false) != NULL)
 		add(&pairs, &count, "scram_iterations", server_setting("scram_iterations"));
 
 	/*
-	 * What a SCRAM exchange with a user that does not exist derives its salt
-	 * from (mock_scram_secret in auth-scram.c): with the same secret, both
-	 * ports give the same one.
+	 * A SCRAM exchange with a user that does not exist derives its salt from
+	 * this (mock_scram_secret in auth-scram.c): with the same secret, both
+	 * ports send the same salt.
 	 */
 	add(&pairs, &count, "mock_authentication_nonce",
 		hex_of(GetMockAuthenticationNonce(), MOCK_AUTH_NONCE_LEN));
 
 	/*
-	 * The time serves as the generation: the next launcher cannot give a
-	 * number that this one gave, which a counter would do.
+	 * The time serves as the generation: unlike a counter, it never repeats a
+	 * number that an earlier launcher gave.
 	 */
 	add_number(&pairs, &count, "configuration_generation", GetCurrentTimestamp());
 

@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * parameters_message.h
- *		What the dispatcher is told of the configuration.
+ *		The part of the configuration that the dispatcher is told.
  *
  * Portions Copyright (c) 2026, the pg_baton developers
  *
@@ -11,24 +11,24 @@
 #define BATON_PARAMETERS_MESSAGE_H
 
 /* ----------------------------------------------------------------
- *		One port for the server and the pool.
- * ----------------------------------------------------------------
+ *		The same port for the server and the pool.
  */
 
 /*
- * Which settings are to be changed where both have one port and cannot share it,
- * palloc'd: two names, each with its file and line.  NULL: the ports differ.
+ * The settings to be changed if server and pool have the same port and cannot
+ * share it, palloc'd: two names, each with its file and line.  NULL: the ports
+ * differ.
  */
 extern char *baton_port_collision(void);
 
 /* ----------------------------------------------------------------
- *		What of the configuration the dispatcher is told.
- * ----------------------------------------------------------------
+ *		The part of the configuration that the dispatcher is told.
  */
 
 /*
  * Sends the whole configuration to the dispatcher, as one PARAMETERS message
- * with a new configuration_generation.  False if the dispatcher is gone.
+ * with a new configuration_generation.  Returns false if the dispatcher is
+ * gone.
  */
 extern bool baton_parameters_send(int channel);
 

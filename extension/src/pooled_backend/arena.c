@@ -4,14 +4,14 @@
  *		Read access to the dispatcher's ARENA: session records, and the
  *		session contexts at rest.
  *
- * The dispatcher alone writes it.  A record and the items it names stand
- * still as long as a backend owns the session, so the owner, and nobody else,
- * may read them without locks.
+ * Only the dispatcher writes the ARENA. A record and its items do not change
+ * while a backend owns the session, so only the owner may read them without
+ * locks.
  *
- * A dispatcher gone wrong ends a backend with an error and does not crash the
- * server.  Whatever decides how far is read is copied once, and the copy is
- * checked and used: where the records are, when the memory is mapped; a record,
- * and an entry's header, whenever it is asked for.  What an offset leads to is
+ * A faulty dispatcher ends a backend with an error and does not crash the
+ * server. Every value that decides how far is read is copied once, and the
+ * copy is checked and used: the place of the records when the memory is
+ * mapped; a record, and an entry's header, at each access. Every offset is
  * checked against the mapping's size.
  *
  * Portions Copyright (c) 2026, the pg_baton developers
@@ -36,11 +36,11 @@
 static const char *arena = NULL;
 static uint64 arena_size = 0;
 
-/* Its records, as its header said when it was mapped. */
+/* Place and number of the records, from the header when it was mapped. */
 static uint64 records_offset = 0;
 static uint32 records = 0;
 
-/* The record that was asked for last. */
+/* A copy of the last requested record. */
 static BatonSessionRecord asked_for;
 
 BATON_STOP_POINT const char *
@@ -51,7 +51,7 @@ baton_arena_map(int fd, uint64 size)
 	void	   *address;
 	int			seals;
 
-	/* nor may it become shorter than it is */
+	/* the seal guarantees that the file does not shrink */
 	if (size < BATON_ARENA_HEADER_SIZE ||
 		fstat(fd, &status) != 0 || (uint64) status.st_size < size ||
 		(seals = fcntl(fd, F_GET_SEALS)) < 0 || (seals & F_SEAL_SHRINK) == 0)
@@ -65,7 +65,7 @@ baton_arena_map(int fd, uint64 size)
 		return "could not map the dispatcher's session memory";
 
 	memcpy(&header, address, sizeof(header));
-	pg_compiler_barrier();		/* nor does the compiler read it again */
+	pg_compiler_barrier();		/* the compiler must not read it again */
 	if (header.magic != BATON_MAGIC ||
 		header.layout_version != BATON_LAYOUT_VERSION ||
 		header.total_size > size ||
@@ -96,14 +96,14 @@ baton_record_if_sound(uint64 session)
 		return NULL;
 	memcpy(&record, arena + records_offset + (Size) index * sizeof(BatonSessionRecord),
 		   sizeof(record));
-	pg_compiler_barrier();		/* nor does the compiler read it again */
+	pg_compiler_barrier();		/* the compiler must not read it again */
 	if (record.id != session || baton_sound_timestamp(record.login_time_us) == 0 ||
 		record.tenant >= BatonControlMade.pool_slots ||
 		pg_add_u32_overflow(record.first_statement, record.statement_count,
 							&statements_end) ||
 		statements_end > record.item_count)
 		return NULL;
-	/* whoever has the last one goes on with one that is sound */
+	/* a caller that has the last record continues with a sound one */
 	asked_for = record;
 	return &asked_for;
 }
@@ -120,7 +120,7 @@ baton_record(uint64 session)
 	return record;
 }
 
-/* A piece of the heap, or an error if it would leave the mapping. */
+/* A piece of the heap; an error if it would leave the mapping. */
 static const char *
 heap_piece(uint32 heap_offset, uint64 length)
 {
@@ -148,7 +148,7 @@ baton_entry(BatonStored *stored, uint32 heap_offset)
 	BatonEntry	header;
 
 	memcpy(&header, piece, sizeof(header));
-	pg_compiler_barrier();		/* nor does the compiler read it again */
+	pg_compiler_barrier();		/* the compiler must not read it again */
 	(void) heap_piece(heap_offset, (uint64) sizeof(BatonEntry) +
 					  header.key_length + (uint64) header.value_length);
 
@@ -199,8 +199,8 @@ baton_arena_has_room(uint32 account, Size bytes)
 }
 
 /*
- * What is replaced is freed when all of the change has come: until then both are
- * there.  So the heap's reserve is used, up to a quarter of it.
+ * Replaced entries are freed after the whole change has come: until then both
+ * exist. So up to a quarter of the heap's reserve is used.
  */
 bool
 baton_arena_has_room_to_shrink(Size bytes)

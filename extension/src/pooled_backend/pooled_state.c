@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * pooled_state.c
- *		What a pooled backend remembers, by how long it counts.
+ *		The state of a pooled backend, grouped by lifetime.
  *
  * Portions Copyright (c) 2026, the pg_baton developers
  *
@@ -13,10 +13,6 @@
 
 #include "pooled_state.h"
 
-/* ----------------------------------------------------------------
- *		What a pooled backend remembers, by how long it counts.
- * ----------------------------------------------------------------
- */
 
 BatonServedSession BatonServed;
 
@@ -65,7 +61,7 @@ baton_may_have_temporary_objects(void)
 }
 
 /* ----------------------------------------------------------------
- *		A transaction of ours in a pooled backend.
+ *		The backend's own transactions.
  * ----------------------------------------------------------------
  */
 

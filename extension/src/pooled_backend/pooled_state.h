@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * pooled_state.h
- *		What a pooled backend remembers, by how long it counts.
+ *		The state of a pooled backend, grouped by lifetime.
  *
  * Portions Copyright (c) 2026, the pg_baton developers
  *
@@ -21,25 +21,24 @@
 #include "pg_process.h"
 
 /* ----------------------------------------------------------------
- *		What a pooled backend remembers, by how long it counts.
+ *		The state of a pooled backend, grouped by lifetime.
  *
- *	- BatonServed: of the session in place.  Whatever is here goes at each
- *	  hand-over, all at once: forget_served() (handover.c) assigns the whole
- *	  struct, so a member that is added cannot be forgotten, and none can reach the next
- *	  session.
- *	- BatonPlaced: what of a session's context stands in the server's own
- *	  variables, as this process knows it.  It stays when the session leaves,
- *	  as the variables do, and is true at any time: whoever puts another
- *	  session in place compares with it, and replaces what is another's
- *	  (context.c has the order).  Cleared without the variables it would be a
- *	  lie, and the next session would have the last one's.
- *	- BatonSelf: of the backend itself, whomever it serves.
+ * - BatonServed: state of the session in place. All of it goes at each
+ *   hand-over: forget_served() (handover.c) assigns the whole struct, so a new
+ *   member cannot be left out, and none can reach the next session.
+ * - BatonPlaced: the part of a session's context that stands in the server's
+ *   own variables, as this process knows it. It stays when the session leaves,
+ *   as the variables do, and is true at any time: the code that puts another
+ *   session in place compares with it and replaces what differs (context.c has
+ *   the order). Clearing it without the variables would give the next session
+ *   the last session's values.
+ * - BatonSelf: state of the backend itself, whatever session it serves.
  *
- * File-scope variables besides these are such that no session can be told from
- * them: found once and constant from then on, caches whose keys say all that
- * their content depends on, buffers that are filled anew before they are read,
- * and what a transaction or statement clears as it ends.  ../STATICS lists each
- * with its reason, and tools/check-statics, a part of make lint, compares.
+ * Other file-scope variables carry nothing of a session. They are constant
+ * once found, or caches whose keys contain all that their content depends on,
+ * or buffers that are filled before each read, or are cleared at the end of
+ * the transaction or statement. ../STATICS lists each with its reason;
+ * tools/check-statics, a part of make lint, compares.
  * ----------------------------------------------------------------
  */
 
@@ -51,55 +50,59 @@ struct WaitEventSet;
 
 /* ---- the session in place ---------------------------------------------- */
 
-/* What its client says (held_client.c, client_input.c). */
+/* The client's input (held_client.c, client_input.c). */
 typedef struct BatonServedInput
 {
-	bool		just_taken;		/* it came to speak, and has not been listened
-								 * to yet */
-	bool		installed;		/* it was put in place since it last spoke */
-	bool		is_whole;		/* what it says now was seen to its end */
-	bool		is_timed;		/* it was seen not to be whole, and shall not
-								 * take for ever */
-	uint32		until_timeout;	/* statement_timeout was over when so many
+	bool		just_taken;		/* its client has sent something that the
+								 * backend has not looked at yet */
+	bool		installed;		/* put in place since its client last sent */
+	bool		is_whole;		/* its present input was seen to its end */
+	bool		is_timed;		/* its input is not whole, and is timed */
+	uint32		until_timeout;	/* statement_timeout had passed when this many
 								 * messages, not answered yet, had come */
-	Size		peeked_length;	/* how much the last look saw */
+	Size		peeked_length;	/* bytes that the last peek saw */
 } BatonServedInput;
 
-/* The message it is sending, if that is timed (client_input.c). */
+/* The message that the client is sending, if it is timed (client_input.c). */
 typedef struct BatonServedMessage
 {
 	bool		is_timed;
-	bool		by_us;			/* it is read by us, to be ignored */
+	bool		by_us;			/* this library reads it, to ignore it */
 	bool		begins;			/* `received` is not known yet */
-	uint64		received;		/* as it was a period ago */
+	uint64		received;		/* as it was one period ago */
 } BatonServedMessage;
 
-/* Cancels that mean it (identity.c); a signal handler's, too. */
+/*
+ * Cancel requests for the session (identity.c); signal handlers use them, too.
+ */
 typedef struct BatonServedCancel
 {
-	bool		armed;			/* fires when the next thing runs */
+	bool		armed;			/* cancels the next command that runs */
 	volatile sig_atomic_t has_spoken;	/* it came with a request, of which
 										 * nothing has begun to run */
-	volatile sig_atomic_t held_back;	/* one came that means what it asked */
+	volatile sig_atomic_t held_back;	/* a cancel of that request came */
 } BatonServedCancel;
 
-/* What it did to its statements, since it came or was captured (statement_tracking.c). */
+/*
+ * What the session did to its statements since it came or was captured
+ * (statement_tracking.c).
+ */
 typedef struct BatonServedNotice
 {
 	bool		discards_plans; /* by DISCARD, or session_replication_role */
-	bool		invalidates;	/* has done what may make plans invalid */
+	bool		invalidates;	/* has done what may invalidate plans */
 } BatonServedNotice;
 
 typedef struct BatonServedSession
 {
-	uint64		session;		/* 0: nobody is served */
-	Oid			role;			/* the authenticated user that it must have */
-	BatonTenantSlot *tenant;	/* NULL if nobody is served */
-	uint32		cause;			/* BATON_CAUSE_*, as the dispatcher was last
-								 * told */
+	uint64		session;		/* 0: none */
+	Oid			role;			/* the required authenticated user */
+	BatonTenantSlot *tenant;	/* NULL if no session is served */
+	uint32		cause;			/* BATON_CAUSE_*, as last told to the
+								 * dispatcher */
 	bool		greeted_here;
-	bool		client_lost;	/* its client reads no more; seen to at the
-								 * boundary of the command that runs */
+	bool		client_lost;	/* its client reads no more; handled at the
+								 * boundary of the running command */
 	bool		delta_too_large;	/* a change was too large to be collected
 									 * (delta.c) */
 	BatonServedInput input;
@@ -113,26 +116,29 @@ typedef struct BatonServedSession
 /* The context as a whole (context.c). */
 typedef struct BatonPlacedContext
 {
-	uint64		session;		/* whose it is, 0 for none */
-	uint64		version;		/* the number of exactly that context; 0: not
-								 * known (the session has changed it here and
-								 * the dispatcher has numbered it since) */
+	uint64		session;		/* its session, 0: none */
+	uint64		version;		/* number of exactly this context; 0: unknown,
+								 * because the session has changed it here and
+								 * the dispatcher has renumbered it */
 } BatonPlacedContext;
 
-/* Whose client MyProcPort and pg_stat_activity show (identity.c, client_socket.c). */
+/*
+ * The client that MyProcPort and pg_stat_activity show (identity.c,
+ * client_socket.c).
+ */
 typedef struct BatonPlacedIdentity
 {
-	bool		is_nobody;		/* no session's */
+	bool		is_nobody;		/* shows no session */
 	bool		is_relayed;		/* the dispatcher relays its TLS */
-	uint16		family;			/* of the address that address_text is of */
+	uint16		family;			/* family of the address in address_text */
 	uint8		address[16];
 	char		address_text[INET6_ADDRSTRLEN];
 	char		remote_port[16];
-	uint64		authenticated;	/* serial of the entry that the text is made
-								 * of; 0 for none */
-	char	   *authenticated_as;	/* method:identity, NULL if nobody had to
-									 * prove anything; MyClientConnectionInfo
-									 * points into it */
+	uint64		authenticated;	/* serial of the entry that the text comes
+								 * from; 0: none */
+	char	   *authenticated_as;	/* method:identity, NULL if the client had
+									 * to prove nothing;
+									 * MyClientConnectionInfo points into it */
 } BatonPlacedIdentity;
 
 /* Parameters that were SET (context_params.c). */
@@ -142,57 +148,68 @@ typedef struct BatonPlacedParams
 	int			count;
 } BatonPlacedParams;
 
-/* Reset values (reset_values.c, reset_values.c). */
+/* Reset values (reset_values.c). */
 typedef struct BatonPlacedResets
 {
-	dlist_head	items;			/* of BatonResetItem, one a parameter */
-	uint64	   *serials;		/* that the last install wanted, in order */
-	int			count;			/* of them; -1: unknown */
+	dlist_head	items;			/* of BatonResetItem, one per parameter */
+	uint64	   *serials;		/* the serials that the last install wanted,
+								 * in order */
+	int			count;			/* number of serials; -1: unknown */
 	int			size;
-	bool		reload_again;	/* a record has come without its file's value:
-								 * the files must be read again */
+	bool		reload_again;	/* a record lacked the value of its file: the
+								 * files must be read again */
 } BatonPlacedResets;
 
-/* What the client was told of parameters (delta.c). */
+/* The parameter values that the client was told (delta.c). */
 typedef struct BatonPlacedReports
 {
 	StringInfoData told;
-	uint64		told_serial;	/* the entry that says the same; 0: none known */
-	bool		sent;			/* a ParameterStatus since told was made */
-	bool		news;			/* the client has not been told all */
-	bool		withheld;		/* a ParameterStatus was thrown away */
+	uint64		told_serial;	/* the entry with the same contents; 0:
+								 * unknown */
+	bool		sent;			/* a ParameterStatus was sent since `told` was
+								 * made */
+	bool		news;			/* the client has not been told everything */
+	bool		withheld;		/* a ParameterStatus was discarded */
 } BatonPlacedReports;
 
-/* Values of sequences, as the dispatcher has them (context_objects.c). */
+/* Sequence values, as the dispatcher has them (context_objects.c). */
 typedef struct BatonPlacedSequences
 {
 	HTAB	   *known;
 	Oid			last_used;
 } BatonPlacedSequences;
 
-/* Whose named statements are in place, and as which versions have them. */
+/*
+ * The session whose named statements are in place, and the versions that they
+ * are of.
+ */
 typedef struct BatonPlacedStatements
 {
 	uint64		session;
-	uint64		context_version;	/* 0: not known */
+	uint64		context_version;	/* 0: unknown */
 	uint32		counter_version;
 } BatonPlacedStatements;
 
-/* Those of them that were looked up, and so are in the table (session_statements.c). */
+/*
+ * The named statements that were looked up, and so are in the table
+ * (session_statements.c).
+ */
 typedef struct BatonPlacedHeld
 {
-	struct MemoryContextData *memory;	/* freed when they are taken out */
+	struct MemoryContextData *memory;	/* freed when the statements are taken
+										 * out */
 	dlist_head	list;			/* of HeldStatement */
-	struct held_hash *map;		/* of them, by name */
-	struct HeldStatement *last; /* the one looked up last; NULL: none */
-	int			fresh;			/* held statements of this epoch, at most */
-	int			spared;			/* statements whose plans are spared, at most
-								 * (session_statements.c) */
-	uint32		sweep_from;		/* with so many names, some may go */
+	struct held_hash *map;		/* the list by name */
+	struct HeldStatement *last; /* the last one looked up; NULL: none */
+	int			fresh;			/* upper bound of the held statements of this
+								 * epoch */
+	int			spared;			/* upper bound of the statements whose plans
+								 * are spared (session_statements.c) */
+	uint32		sweep_from;		/* number of names from which some may go */
 
 	/* the session's own list */
-	uint64		session;		/* whose it is, or was last */
-	bool		is_open;		/* until it has ended */
+	uint64		session;		/* its session, now or last */
+	bool		is_open;		/* until the session has ended */
 	const BatonItem *items;
 	uint32		statement_count;
 } BatonPlacedHeld;
@@ -200,83 +217,89 @@ typedef struct BatonPlacedHeld
 /* What analysis and plans depend on (statement_environment.c). */
 typedef struct BatonPlacedEnvironment
 {
-	uint64		epoch;			/* as long as it is the same, so is the
-								 * environment: raised before that may change,
-								 * after baton_held_settle(); 0 while nothing
-								 * tells when it changes */
+	uint64		epoch;			/* equal as long as the environment is: raised
+								 * before the environment may change, after
+								 * baton_held_settle(); 0 while changes cannot
+								 * be detected */
 	uint64		last_epoch;
 	bool		has_changed;	/* since the session was put in place */
 	bool		is_volatile;
 	uint64		installed_version;
-	Oid			epoch_user;		/* whose the epoch is; invalid: not seen yet */
+	Oid			epoch_user;		/* the user of the epoch; invalid: not seen
+								 * yet */
 } BatonPlacedEnvironment;
 
 /* The unnamed statement (unnamed_statement.c). */
 typedef struct BatonPlacedUnnamed
 {
 	struct CachedPlanSource *plan;	/* of this backend, NULL if it has none */
-	uint64		owner;			/* the session whose it is */
-	uint64		serial;			/* the entry it is equal to, 0: not known */
-	bool		captured;		/* the owner's context has it */
-	bool		is_put_off;		/* the plan is an empty one: it is turned into
-								 * the owner's when that is asked for */
+	uint64		owner;			/* the session that it belongs to */
+	uint64		serial;			/* the entry that it equals, 0: unknown */
+	bool		captured;		/* the owner's context contains it */
+	bool		is_put_off;		/* the plan is an empty one, which is replaced
+								 * by the owner's on demand */
 
 	/* of the session that was installed last */
 	uint64		session;
-	bool		put_since;		/* the context has been told of one since it
-								 * came: its record does not say */
+	bool		put_since;		/* the context has received one since the
+								 * session came, which its record does not
+								 * show */
 	bool		fill_next;		/* the next unnamed ParseComplete answers the
-								 * empty Parse that was injected */
-	bool		is_empty;		/* it has, and the plan is still that one */
-	bool		put_off_next;	/* and it may stay that one for now */
+								 * injected empty Parse */
+	bool		is_empty;		/* that has happened, and the plan is still
+								 * the empty one */
+	bool		put_off_next;	/* the empty one may stay for now */
 } BatonPlacedUnnamed;
 
 /*
- * What may tie the session to this process (dedicated/).  Noted by the hooks of
- * taint_watch.c, at any time; taint.c looks before a session leaves, which none
- * does while there is any, and clears what it has looked up; taint.c takes
- * away what a session has left that ended, and clears all.
+ * What may tie the session to this process (dedicated/). The hooks of
+ * taint_watch.c note it at any time. taint.c looks before a session leaves; no
+ * session leaves while there is a tie. taint.c clears what it has looked up.
+ * After the end of a session it removes what the session has left, and clears
+ * all.
  */
 typedef struct BatonPlacedTies
 {
-	/* facts that stay true until the backend is cleaned, or for ever */
-	bool		loaded;			/* LOAD has brought a library in */
+	/* facts that stay true until the backend is cleaned, or permanently */
+	bool		loaded;			/* LOAD has loaded a library */
 	bool		listed_object;	/* a listed function has been called */
 	bool		listed_parameter;	/* a listed parameter has been set */
 	bool		seeded;			/* setseed() or SET seed */
 
 	/* events after which something must be looked up */
-	bool		load_tried;		/* LOAD; one that failed may have brought the
-								 * library in before (its _PG_init failed) */
+	bool		load_tried;		/* LOAD; a failed one may have loaded the
+								 * library before its _PG_init failed */
 	bool		listening_changed;	/* LISTEN, UNLISTEN or DISCARD ALL */
 	bool		slots_changed;	/* a replication slot created or dropped */
 	bool		objects_made;	/* a committed transaction has made objects
 								 * and not dropped all of them again */
-	bool		objects_dropped;	/* one has dropped others */
+	bool		objects_dropped;	/* a committed transaction has dropped
+									 * other objects */
 	bool		temporary_used; /* a committed transaction touched the
 								 * temporary namespace */
 
-	/* what was looked up, valid while no event has been noted since */
+	/* results of a lookup, valid until another event is noted */
 	bool		listening;
 	bool		has_temporary_slot;
 	bool		has_temporary_objects;
 
-	unsigned long long loads_before;	/* libraries that had been loaded
-										 * before the first LOAD that was
-										 * tried */
+	unsigned long long loads_before;	/* libraries that were loaded before
+										 * the first attempted LOAD */
 } BatonPlacedTies;
 
 /* Counters of pgstat.c that have not been reported (views.c). */
 typedef struct BatonPlacedStatistics
 {
-	uint64		session;		/* whose they all are; 0: nobody's, there are
-								 * none; none there is: of several */
-	int64		reported_at;	/* by us, for a session that came */
-	uint64		pause;			/* microseconds until the next time, beyond
-								 * the least */
-	uint32		looks;			/* since then, among others' counters */
-	int			wanted;			/* so many hand-overs report, somebody has
-								 * asked */
+	uint64		session;		/* the session that they all belong to; 0:
+								 * there are none; PG_UINT64_MAX: of several */
+	int64		reported_at;	/* when a report was made for a session that
+								 * came */
+	uint64		pause;			/* microseconds added to the least time
+								 * between reports */
+	uint32		looks;			/* sessions seen since then, among others'
+								 * counters */
+	int			wanted;			/* hand-overs that report, because a session
+								 * has asked */
 } BatonPlacedStatistics;
 
 typedef struct BatonPlacedState
@@ -298,47 +321,51 @@ typedef struct BatonPlacedState
 
 /* ---- the backend itself ------------------------------------------------- */
 
-/* The conversation with whoever is in place (boundary.c). */
+/* The exchange with the client in place (boundary.c). */
 typedef struct BatonSelfBoundary
 {
-	void		(*attach) (void);	/* at the first one (attach.c) */
+	void		(*attach) (void);	/* called at the first boundary (attach.c) */
 	bool		attached;
-	bool		in_boundary;	/* what is sent now is the boundary's own */
-	bool		injecting;		/* what runs are messages of ours: the client
-								 * must not see the answers */
-	bool		ready_sent;		/* a 'Z' was put since the last flush */
+	bool		in_boundary;	/* what is sent now comes from the boundary */
+	bool		injecting;		/* injected messages run: the client must not
+								 * see the answers */
+	bool		ready_sent;		/* a 'Z' was sent since the last flush */
 	char		ready_status;	/* its status */
-	bool		batch_begun;	/* more than CloseComplete was put since the
+	bool		batch_begun;	/* more than CloseComplete was sent since the
 								 * last 'Z' */
-	bool		exits_on_error; /* the session's own, while all errors do */
-	size_t		unflushed;		/* bytes put since the last flush, or more */
+	bool		exits_on_error; /* the session's own value, while all errors
+								 * are FATAL */
+	size_t		unflushed;		/* upper bound of the bytes sent since the
+								 * last flush */
 } BatonSelfBoundary;
 
 /* Descriptors, and what waits for them (client_socket.c). */
 typedef struct BatonSelfSockets
 {
-	int			placeholder;	/* stands there between sessions */
-	int			placeholder_peer;	/* kept open: or it would read EOF */
+	int			placeholder;	/* in place between sessions */
+	int			placeholder_peer;	/* kept open, as the placeholder would
+									 * read EOF otherwise */
 	int			inject_read;	/* injected messages are read from here */
 	int			inject_write;
 	int			kept_client;	/* the client's socket during an injection */
-	bool		occupied;		/* not the placeholder stands there */
-	bool		remade;			/* wait sets are made anew for each socket */
+	bool		occupied;		/* another socket than the placeholder is in
+								 * place */
+	bool		remade;			/* wait sets are rebuilt for each socket */
 	BatonWatcher command_watcher;	/* FeBeWaitSet's; until attach that is
 									 * stock's own, which watches */
 	BatonWatcher idle_watcher;
 	struct WaitEventSet *idle_set;
 } BatonSelfSockets;
 
-/* Its memory (handover.c). */
+/* The backend's memory (handover.c). */
 typedef struct BatonSelfMemory
 {
-	uint64		uses;			/* counts what is used of the caches: what was
-								 * used later has the greater number */
-	uint64		looked_uses;	/* as it was at the last look */
+	uint64		uses;			/* counts uses of the caches: a later use has
+								 * a greater number */
+	uint64		looked_uses;	/* as of the last look */
 	int64		looked_ms;
 	int64		began_ms;
-	Size		first_resident; /* as they were when it attached */
+	Size		first_resident; /* as of attach */
 	Size		first_contexts;
 	bool		used_since_look;
 } BatonSelfMemory;
@@ -349,27 +376,29 @@ typedef struct BatonSelfState
 	uint32		slot_index;
 	BatonBackendSlot *slot;
 	BatonPoolSlot *pool;
-	int			control;		/* control socket; -1 when the dispatcher is
+	int			control;		/* control socket; -1 if the dispatcher has
 								 * gone */
 	int			queue;			/* the pool's ready queue, read end */
-	int			epolls[BATON_SESSION_THREADS_MAX];	/* the dispatcher's, where
-													 * sessions are armed */
+	int			epolls[BATON_SESSION_THREADS_MAX];	/* the dispatcher's, in
+													 * which sessions are
+													 * armed */
 	int			epoll_count;
-	int			client_number;	/* where the client's socket stands */
+	int			client_number;	/* descriptor number of the client's socket */
 
-	uint64		in_hand;		/* a session that was received, and is not yet
-								 * in place (handover.c) */
+	uint64		in_hand;		/* a session that was received and is not in
+								 * place yet (handover.c) */
 	bool		notes_ties;		/* attached: the hooks of taint_watch.c note
-								 * what they see, and nothing otherwise */
-	bool		retire_wanted;	/* it ends as soon as nobody needs it (idle.c) */
-	bool		serves_roles;	/* it can be any role's (identity.c) */
-	bool		is_apart;		/* its pool is one role's */
-	uint32		starts;			/* its slot's, as of its start */
-	uint64		start_settings; /* a hash of the settings of role and database
-								 * that it has from its start alone
+								 * what they see; otherwise they do nothing */
+	bool		retire_wanted;	/* the backend ends as soon as it holds no
+								 * session (idle.c) */
+	bool		serves_roles;	/* can serve any role (identity.c) */
+	bool		is_apart;		/* its pool belongs to one role */
+	uint32		starts;			/* its slot's counter, as of its start */
+	uint64		start_settings; /* hash of the settings of role and database
+								 * that it has only from its start
 								 * (session_start.c) */
-	volatile sig_atomic_t holds_cancels;	/* in the boundary, or in messages
-											 * of ours: nothing of the
+	volatile sig_atomic_t holds_cancels;	/* in the boundary, or in injected
+											 * messages: nothing of the
 											 * client's runs (identity.c) */
 	BatonSelfBoundary boundary;
 	BatonSelfSockets sockets;
@@ -389,7 +418,10 @@ baton_session_held(void)
 	return BatonServed.session;
 }
 
-/* Do limits count on its being given back as soon as it can be (is_counted)? */
+/*
+ * Do limits depend on the session being given back as soon as possible
+ * (is_counted)?
+ */
 static inline bool
 baton_session_is_counted(void)
 {
@@ -397,20 +429,20 @@ baton_session_is_counted(void)
 }
 
 /*
- * May the session have temporary objects that outlive a transaction?  Not looked
- * up while something else dedicates.
+ * May the session have temporary objects that outlive a transaction? This is
+ * not looked up while another cause dedicates the session.
  */
 extern bool baton_may_have_temporary_objects(void);
 
 /* ----------------------------------------------------------------
- *		A transaction of ours in a pooled backend.
+ *		The backend's own transactions.
  * ----------------------------------------------------------------
  */
 
 /*
- * For ordinary snapshots whatever default_transaction_*
- * are: a serializable one that only reads and is deferrable waits for others
- * to end, and a standby has none.
+ * Starts a transaction with ordinary snapshots, whatever default_transaction_*
+ * are. A serializable, read-only, deferrable transaction waits for others to
+ * end, and a standby has none.
  */
 extern void baton_own_transaction_start(void);
 

@@ -1,32 +1,32 @@
-//! A pool's ready queue, as far as it is known here: a kernel socket from which its
-//! backends help themselves. Into it the head of the pool's FIFO is kept moved.
+//! What the dispatcher knows of a pool's ready queue: a kernel socket from which its backends help
+//! themselves. The dispatcher keeps moving the head of the pool's FIFO into it.
 
 use crate::core::SessionId;
 use crate::protocol::opening::Failure;
 use std::collections::VecDeque;
 
-/// Messages that it can hold at most (it holds fewer).
+/// More messages than the queue ever holds.
 const DEPTH: usize = 64;
-/// Where tenants take turns, the queue holds what the pool's backends take in so long. A session
-/// whose turn it is next waits for no more than that; with one session for each backend, the
+/// Where tenants take turns, the queue holds what the pool's backends take in this time. The
+/// session whose turn is next waits no longer than that. With only one session per backend, the
 /// backends of a pool with short transactions would sleep three times as often.
 const WORTH_US: u64 = 1_000;
-/// How many they take is counted over this time at least.
+/// The rate at which they take is measured over at least this time.
 const COUNTED_FOR_US: u64 = 2_000;
 /// Whatever net.unix.max_dgram_qlen is.
 const MORE_THAN_IT_HOLDS: i32 = 1 << 20;
 
 #[derive(Default)]
 pub struct ReadyQueue {
-    /// What was sent into it last, oldest first.
+    /// The sessions sent into it last, oldest first.
     sent: VecDeque<SessionId>,
-    /// How many were, those left out that were taken back.
+    /// How many sessions were sent, without those taken back.
     all_sent: u64,
-    /// How many backends had taken when it was looked at.
+    /// How many sessions backends had taken at the last look.
     seen_taken: u64,
-    /// It was full: an event tells when it is not.
+    /// The queue was full: an event reports when it is not.
     is_full: bool,
-    /// Nothing can be sent for the moment, to backends of the pool either.
+    /// Nothing can be sent for the moment, not even to the pool's backends.
     rests: bool,
     /// Sessions sent since then.
     counted: u64,
@@ -44,7 +44,7 @@ impl ReadyQueue {
         self.rests
     }
 
-    /// Sessions that the backends take in a time too short to matter to one that waits.
+    /// Sessions that the backends take in a time too short to matter to a waiting session.
     pub fn worth(&self) -> usize {
         self.worth
     }
@@ -64,7 +64,7 @@ impl ReadyQueue {
         self.all_sent += 1;
     }
 
-    /// The one that was sent last is not in it: it is full.
+    /// The session sent last is not in the queue, because the queue is full.
     pub fn was_full(&mut self) {
         self.sent.pop_back();
         self.is_taken_back();
@@ -75,18 +75,18 @@ impl ReadyQueue {
         self.rests = true;
     }
 
-    /// It takes more; or there is another one the next time.
+    /// The queue accepts sessions again, or the next backend opens a new queue.
     pub fn has_room(&mut self) {
         self.is_full = false;
         self.rests = false;
     }
 
-    /// One that was in it is in the FIFO again.
+    /// A session that was in the queue is in the FIFO again.
     pub fn is_taken_back(&mut self) {
         self.all_sent = self.all_sent.saturating_sub(1);
     }
 
-    /// How many backends have taken from it since it was looked at, as `queued` are in it.
+    /// How many sessions backends have taken since the last look, if `queued` are in the queue.
     pub fn take_taken(&mut self, queued: usize) -> u64 {
         let taken = self.all_sent.saturating_sub(queued as u64);
         let more = taken.saturating_sub(self.seen_taken);
@@ -94,73 +94,74 @@ impl ReadyQueue {
         more
     }
 
-    /// Those that were taken, as so many are in it still, as far as they are known.
+    /// Forgets the sessions that were taken, if `queued` are still in the queue; those that are
+    /// known.
     pub fn forget_taken(&mut self, queued: usize) -> impl Iterator<Item = SessionId> + '_ {
         let taken = self.sent.len().saturating_sub(queued);
         self.sent.drain(..taken)
     }
 
-    /// All that was in it is taken back.
+    /// All sessions of the queue are taken back.
     pub fn is_drained(&mut self) {
         self.sent.clear();
     }
 
-    /// So many that were sent last, first come first: those that are still in it.
+    /// The last `count` sessions sent, oldest first: those that are still in the queue.
     pub fn last(&self, count: usize) -> impl Iterator<Item = SessionId> + '_ {
         let past = self.sent.len().saturating_sub(count);
         self.sent.iter().skip(past).copied()
     }
 }
 
-/// Is the ready queue's counter wrong for good? A backend is busy from before
-/// it takes a message until after it has lowered the counter, so while any is
-/// busy the two may differ, and to correct the one would put it wrong: a
-/// message that is not counted is seen by nobody. Below 0 it never is by itself, as
-/// what is sent is counted before: somebody has written there, and who is taking
-/// something meanwhile makes it wrong once more, for as long. Nor is it ever beyond what a
-/// kernel's queue may hold.
+/// Is the ready queue's counter wrong for good? A backend is busy from before it takes a message
+/// until after it has lowered the counter. So while any backend is busy the two may differ, and a
+/// correction would be wrong: no backend sees a message that is not counted.
+///
+/// A message is counted before it is sent, so the counter never falls below 0 by itself: a process
+/// has overwritten it, and a backend that takes a message meanwhile makes it wrong once more, for
+/// as long. Nor can it exceed what a kernel's queue may hold.
 pub fn counter_is_wrong(queue_is_empty: bool, may_be_taking: bool, queued: i32) -> bool {
     !(0..=MORE_THAN_IT_HOLDS).contains(&queued)
         || (!may_be_taking && queue_is_empty != (queued == 0))
 }
 
 // ----------------------------------------------------------------------------
-// How a pool's backends start: what failed, and when it is tried again.
+// How a pool's backends start: what failed, and when a start is tried again.
 
 #[derive(Default)]
 pub struct Starts {
     retry: Retry,
-    /// Beside the backend started last another one was starting.
+    /// Another backend was starting when the last one was started.
     together: bool,
     /// Why the last start failed.
     failure: Option<Failure>,
 }
 
 impl Starts {
-    /// Is it not too early to try again?
+    /// Is a start permitted by now?
     pub fn may_be_tried(&self, now_us: u64) -> bool {
         self.retry.allowed(now_us)
     }
 
-    /// After a failure one at a time, until one succeeds.
+    /// After a failure one backend at a time, until one succeeds.
     pub fn are_one_at_a_time(&self) -> bool {
         self.retry.is_waiting()
     }
 
-    /// One is started; `together` with another.
+    /// A backend is started; `together` with another.
     pub fn begin(&mut self, together: bool) {
         self.together = together;
     }
 
-    /// A backend has come.
+    /// A backend has attached.
     pub fn has_come(&mut self) {
         self.retry.succeeded();
         self.failure = None;
     }
 
-    /// Where but one more may come in, two that start at a time are both refused: the
-    /// server counts them before it lets them in (CountUserBackends and CountDBConnections,
-    /// InitPostgres, 15 to 18). True: that may be why, and the next one starts alone.
+    /// If only one more backend fits, two that start at a time are both refused: the server counts
+    /// them before it lets them in (CountUserBackends and CountDBConnections, InitPostgres, 15 to
+    /// 18). True: that may be the cause, and the next backend starts alone.
     pub fn were_in_each_other_s_way(&mut self, failure: &Failure, now_us: u64) -> bool {
         let may_be_why = self.together && failure.is_of_a_limit();
         if may_be_why {
@@ -169,7 +170,8 @@ impl Starts {
         may_be_why
     }
 
-    /// To be tried again later. True if it failed otherwise before, or not at all.
+    /// A start is to be tried again later. True if this failure differs from the last, or is the
+    /// first.
     pub fn failed(&mut self, failure: Failure, now_us: u64) -> bool {
         self.retry.failed(now_us);
         let is_new = self.failure.as_ref() != Some(&failure);
@@ -193,7 +195,7 @@ impl Retry {
     const FIRST_US: u64 = 50_000;
     const MOST_US: u64 = 5_000_000;
 
-    /// Several that were started together fail together: that counts once.
+    /// Several backends that were started together fail together: that counts once.
     fn failed(&mut self, now_us: u64) {
         if !self.allowed(now_us) {
             return;
@@ -219,17 +221,17 @@ impl Retry {
 // ----------------------------------------------------------------------------
 // How often the sessions of a pool take each other's backends, to ask for them again at once.
 //
-// A backend lingers with a session that has just been answered, as that may ask again at
-// once. A session that asks and has no backend takes a lingering one; then the other session
-// has none when it asks, and so on. Each of these is a hand-over, though no session waits,
-// which is what pools grow for. With one more backend each session would keep its own.
+// A backend lingers with a session that has just been answered, as that session may ask again at
+// once. A session that asks and has no backend takes a lingering one; then the other session has
+// none when it asks, and so on. Each of these steals is a hand-over, though no session waits, and
+// pools grow only for waiting sessions. With one more backend each session would keep its own.
 
-/// So many in so long are often: some percent of what a backend does.
+/// This number of steals in this time is often: some percent of what a backend does.
 const OFTEN: u32 = 50;
 const OFTEN_US: u64 = 50_000;
-/// A session that asks again so soon would have found its backend.
+/// A session that asks again within this time would have found its backend.
 const SOON_US: u64 = 1_000;
-/// That are remembered: more than are away for so short a time, where backends are few.
+/// How many losers are remembered: more than are away for so short a time, where backends are few.
 const REMEMBERED: usize = 16;
 
 /// A pool's rate of steals.
@@ -242,7 +244,7 @@ pub struct StealRate {
 }
 
 impl StealRate {
-    /// The backend that lingered with this session is another's now.
+    /// The backend that lingered with this session belongs to another session now.
     pub fn loses_backend(&mut self, id: SessionId, now_us: u64) {
         if self.losers.len() == REMEMBERED {
             self.losers.pop_front();
@@ -267,12 +269,12 @@ impl StealRate {
         }
     }
 
-    /// One more backend would end that.
+    /// One more backend would end the steals.
     pub fn are_often(&self) -> bool {
         self.count >= OFTEN
     }
 
-    /// It has been decided whether there is one more: steals are counted anew.
+    /// Whether to start one more backend has been decided: steals are counted anew.
     pub fn reset(&mut self) {
         if self.are_often() {
             self.count = 0;
@@ -328,7 +330,7 @@ mod starts_tests {
         assert!(retry.allowed(0) && !retry.is_waiting());
         retry.failed(1_000_000);
         assert!(!retry.allowed(1_049_999) && retry.allowed(1_050_000));
-        // the others of the same burst, and the next try
+        // The other starts of the same burst, and the next try.
         for _ in 0..100 {
             retry.failed(1_010_000);
         }
@@ -352,8 +354,8 @@ mod starts_tests {
 mod steals_tests {
     use super::*;
 
-    /// Two sessions in turns, so many times, each so long after the other, and after every
-    /// second time a pause.
+    /// Two sessions alternate, `times` times, each `each_us` after the other, with a pause after
+    /// every second time.
     fn often(each_us: u64, pause_us: u64, times: u64) -> usize {
         let mut steals = StealRate::default();
         let (mut now_us, mut often) = (0, 0);

@@ -1,10 +1,10 @@
-//! The rules one by one, and a simulation of what they come to.
+//! Tests of the rules one by one, and a simulation of their effect.
 
 use super::*;
 use std::collections::{BTreeSet, VecDeque};
 
 const NOW_US: u64 = 100_000_000;
-/// Of a machine that has processors left.
+/// On a machine with idle CPUs.
 const PASSING_US: u64 = 6_000;
 
 fn rules() -> Rules {
@@ -25,7 +25,7 @@ fn claim(backends: usize, waited_us: u64) -> Claim {
     }
 }
 
-/// Busy, of a pool that has it for long and in which nobody waits.
+/// A busy backend, which its pool has had for long; no session waits in the pool.
 fn held(slot: u32, pool: u32, backends: usize) -> Holding {
     Holding {
         slot,
@@ -102,7 +102,7 @@ fn where_turns_are_taken_the_one_that_is_over_for_longest_ends_first() {
         other => panic!("{other:?}"),
     };
     assert_eq!(two, [1, 2].into());
-    // Unless it comes to no boundary.
+    // Unless that backend comes to no boundary.
     let any = rules().with_any_end(true);
     assert_eq!(any.choose(&claim(0, 0), &all), Choice::First(vec![1, 2, 3]));
 }
@@ -125,7 +125,7 @@ fn a_pool_keeps_for_a_turn_what_it_has_got() {
     let choose = |held| rules().choose(&claim(0, 500_000), &[held]);
     assert_eq!(choose(since(NOW_US - TURN_US + 1)), Choice::Nobody);
     assert_eq!(choose(since(NOW_US - TURN_US)), Choice::First(vec![1]));
-    // Unless it has no use for it.
+    // Unless the pool has no use for it.
     let unused = Holding {
         has_sessions: false,
         ..since(NOW_US)
@@ -144,7 +144,7 @@ fn a_round_of_turns_fits_into_the_wait_that_is_allowed() {
     assert_eq!(turn_us(0, 1000), TURN_US);
     assert_eq!(turn_us(60_000_000, 12), TURN_US);
     assert_eq!(turn_us(1_000_000, 100), 10_000);
-    // But nobody goes that has served nobody.
+    // But a backend that has not served yet does not leave.
     let new = Holding {
         since_us: NOW_US - 20_000,
         has_served: false,
@@ -171,7 +171,7 @@ fn a_pool_that_has_some_takes_from_a_larger_one_only() {
     // And not before it has waited for a turn.
     let now = rules().choose(&claim(1, TURN_US - 1), &[held(1, 1, 3)]);
     assert_eq!(now, Choice::Nobody);
-    // Nor from one whose sessions wait longer.
+    // Nor from a pool whose sessions wait longer.
     let waits = Holding {
         waits_since_us: Some(NOW_US - 600_000),
         ..held(1, 1, 3)
@@ -188,7 +188,8 @@ fn a_pool_that_lacks_one_for_long_takes_it_however_short_its_sessions_wait() {
     let choose = |backends, held| rules().choose(&lacking(backends), &[held]);
     assert_eq!(choose(1, held(1, 1, 3)), Choice::First(vec![1]));
     assert_eq!(choose(1, held(1, 1, 2)), Choice::Nobody);
-    // Not before that one's turn is over, nor from whom was given because he is late.
+    // Not before the other pool's turn is over, nor from a pool that got the backend because it is
+    // late.
     let new = Holding {
         since_us: NOW_US - 1,
         ..held(1, 1, 3)
@@ -226,7 +227,7 @@ fn a_pool_lacks_a_backend_that_wants_one_most_of_the_time() {
     assert!(!lack.is_lasting());
     look(&mut lack, &[true, true, false], 100);
     assert!(lack.is_lasting());
-    // Nobody has looked meanwhile.
+    // There was no look meanwhile.
     let mut lack = Lack::default();
     lack.look(true, NOW_US);
     assert!(!lack.is_lasting());
@@ -239,7 +240,7 @@ fn what_a_pool_has_may_be_held_for_ever() {
     assert_eq!(choose(LATE_US - 1), Choice::Nobody);
     assert_eq!(choose(LATE_US), Choice::First(vec![2]));
     assert_eq!(choose(5_000_000), Choice::First(vec![1, 2]));
-    // So may what the larger pools have.
+    // The backends of the larger pools may also be held for ever.
     let choose = |waited_us| rules().choose(&claim(0, waited_us), &all);
     assert_eq!(choose(0), Choice::First(vec![2]));
     assert_eq!(choose(LATE_US), Choice::First(vec![1, 2]));
@@ -255,7 +256,7 @@ fn who_asks_now_and_then_comes_before_those_that_always_do() {
     let mut claims = [without(1, 500_000, 500_000), without(2, 9_000_000, 1_000)];
     rules().sort(&mut claims);
     assert_eq!(claims.map(|claim| claim.pool), [2, 1]);
-    // But not before who is late, nor he before whom a place is reserved for.
+    // But not before a late claim, which in turn comes after a pool that is owed a place.
     let owed = Claim {
         is_owed: true,
         is_role_without: false,
@@ -279,7 +280,7 @@ fn a_silent_pool_keeps_its_last_backend_from_who_has_some() {
         free(7, 7, 900_000),
         free(8, 8, 7_000_000),
     ]);
-    // Of nine a quarter, the ones used last.
+    // A quarter of nine, the ones used last.
     let choose = |backends| rules().choose(&claim(backends, 500_000), &all);
     assert_eq!(choose(6), Choice::Free(8));
     all.pop();
@@ -297,7 +298,7 @@ fn what_is_reserved_is_nobody_else_s() {
     let choose = |waited_us| rules().choose(&claim(0, waited_us), &[reserved]);
     assert_eq!(choose(9_000_000), Choice::Nobody);
     assert_eq!(choose_surplus(&[reserved]), Choice::First(vec![1]));
-    // For whom it is reserved takes it at once, but nobody's last.
+    // The pool with the reserve takes a backend at once, but not another pool's last one.
     let owed = Claim {
         is_owed: true,
         is_role_without: false,
@@ -316,7 +317,7 @@ fn shares_and_turns_go_by_weight() {
         ..held(1, 1, backends)
     };
     let choose = |of| rules().choose(&claim(1, 500_000), &[heavy(of)]);
-    // Six to two is as it shall be.
+    // Six to two is the intended share.
     assert_eq!(choose(6), Choice::Nobody);
     assert_eq!(choose(7), Choice::First(vec![1]));
     let since = |since_us| Holding {
@@ -335,7 +336,7 @@ fn turns_are_longer_where_replacing_a_backend_takes_longer() {
     assert_eq!(turn_us(5_000), TURN_US);
     assert_eq!(turn_us(10_000), TURN_COSTS * 10_000);
     assert_eq!(turn_us(50_000), TURN_COSTS * 50_000);
-    // But no round takes longer than it may.
+    // But no round takes longer than permitted.
     assert_eq!(turn_us(1_000_000), MOST_ROUND_US / 2);
 }
 
@@ -345,9 +346,9 @@ fn a_round_of_many_pools_takes_shorter_turns() {
     assert_eq!(turn_us(8), TURN_COSTS * 25_000);
     assert_eq!(turn_us(50), TURN_COSTS * 25_000);
     assert_eq!(turn_us(100), MOST_ROUND_US / 13);
-    // Never so short that they were for nothing,
+    // Never so short that they are wasted,
     assert_eq!(turn_us(1000), TURN_US);
-    // Unless waits would come to their end.
+    // unless waits would reach their limit.
     assert_eq!(turn_us(2000), 15_000_000 / 250);
 }
 
@@ -369,9 +370,9 @@ fn too_many_go_free_ones_first_then_whoever_comes_to_a_boundary() {
     assert_eq!(choose_surplus(&[]), Choice::Nobody);
 }
 
-/// Pools with `clients` each that ask without end, each answer 10 ms; to
-/// replace a backend takes 5. Answers for each pool, the longest wait of
-/// all, and how often a backend was replaced.
+/// Pools with `clients` each that ask without pause. An answer takes 10 ms, and the replacement of
+/// a backend 5 ms. Returns the answers of each pool, the longest wait of all, and the number of
+/// replacements.
 fn simulate(clients: &[usize], backends: usize, timeout_us: u64) -> (Vec<u32>, u64, u32) {
     const ANSWER_US: u64 = 10_000;
     const REPLACE_US: u64 = 5_000;
@@ -511,7 +512,7 @@ fn nobody_waits_too_long_for_turns_however_short_the_wait_and_many_the_pools() {
             "{pools} {longest_us}"
         );
     }
-    // Nor with a crowd beside.
+    // Nor beside a crowd.
     let (answers, longest_us, _) = simulate(&[40, 1, 1, 1, 1, 1], 4, 2_000_000);
     assert!(answers.iter().all(|count| *count > 0), "{answers:?}");
     assert!(longest_us < 2_000_000, "{longest_us}");

@@ -1,19 +1,19 @@
-//! The lists through the table of sessions: all of a pool's, those of a pool that wait, in
-//! the order in which they began to, and a tenant's that wait. To link and to unlink costs
-//! nothing, wherever in its list a session is.
+//! The lists through the table of sessions: all sessions of a pool; its waiting sessions, in the
+//! order in which they began to wait; and the waiting sessions of a tenant. A session is linked and
+//! unlinked at constant cost, wherever in its list it is.
 //!
-//! A tenant's sessions that wait stand in one of two lines, and the two are served by
-//! turns. Those that always ask stand in the one, those that have been silent for longer
-//! than the others wait, and new ones, in the other: so these wait for one another only,
-//! and those lose no more than every other turn. Whose tenant's turn it is turns.rs says.
+//! A tenant's waiting sessions stand in one of two lines, which are served alternately. Sessions
+//! that ask all the time stand in the busy line. New sessions, and those that were silent for
+//! longer than others wait, stand in the quiet line. So quiet sessions wait only for one another,
+//! and busy sessions lose at most every other turn. turns.rs decides which tenant is next.
 
 use super::turns::{Share, Turns};
 use super::{index_of, name, Session, SessionId, Sessions, Whereabouts};
 
-/// None of the list.
+/// No session.
 pub const NONE: u32 = u32::MAX;
 
-/// What was before and behind a session when it was in the list last, as long as it is not.
+/// The neighbours of a session. While it is out of the list, those it had last.
 #[derive(Clone, Copy)]
 pub struct Link {
     before: u32,
@@ -25,7 +25,7 @@ pub const UNLINKED: Link = Link {
     after: NONE,
 };
 
-/// A session is in so many lists at most.
+/// The most lists that a session is in.
 pub const LINKS: usize = 3;
 
 /// A list through the table.
@@ -49,18 +49,18 @@ impl Default for List {
 /// Which list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Of {
-    /// All of a pool's sessions.
+    /// All sessions of a pool.
     Pool,
-    /// Those of a pool that wait.
+    /// The waiting sessions of a pool.
     Waiting,
-    /// Those of a tenant that wait and are quiet or new.
+    /// The waiting sessions of a tenant that are quiet or new.
     Quiet,
-    /// The others of it that wait.
+    /// The tenant's other waiting sessions.
     Busy,
 }
 
 impl Of {
-    /// Which of a session's links: it stands in one line at most.
+    /// Which of a session's links: it stands in at most one line.
     fn link(self) -> usize {
         match self {
             Of::Pool => 0,
@@ -82,10 +82,10 @@ pub struct OfTenant {
     pub(super) pool: u32,
     quiet: List,
     busy: List,
-    /// Which line's turn it is.
+    /// The busy line is next.
     busy_is_next: bool,
     members: usize,
-    /// Of these, those that are still to be greeted.
+    /// Members that have not been greeted.
     ungreeted: usize,
     pub(super) share: Share,
 }
@@ -118,7 +118,7 @@ impl Sessions {
         }
     }
 
-    /// Whose list of this kind a session is in, or would be.
+    /// The number of the pool or tenant whose list of this kind a session belongs to.
     fn whose(&self, of: Of, index: u32) -> u32 {
         let session = &self.table[index as usize];
         match of {
@@ -147,7 +147,7 @@ impl Sessions {
         self.of_tenants[tenant as usize].members
     }
 
-    /// Those of a tenant that have been greeted.
+    /// The greeted sessions of a tenant.
     pub fn greeted_members(&self, tenant: u32) -> usize {
         let of_tenant = &self.of_tenants[tenant as usize];
         of_tenant.members - of_tenant.ungreeted
@@ -159,13 +159,13 @@ impl Sessions {
         *ungreeted -= usize::from(was.is_ungreeted());
     }
 
-    // ---- who ---------------------------------------------------------------
+    // ---- which sessions ----------------------------------------------------
 
     fn first_of(&self, number: u32, of: Of) -> Option<SessionId> {
         self.in_slot(self.of(number, of).first)
     }
 
-    /// Who of a tenant's is served next.
+    /// The session of a tenant that is served next.
     pub fn first_of_tenant(&self, tenant: u32) -> Option<SessionId> {
         let (first, second) = match self.of_tenants[tenant as usize].busy_is_next {
             true => (Of::Busy, Of::Quiet),
@@ -175,12 +175,12 @@ impl Sessions {
             .or_else(|| self.first_of(tenant, second))
     }
 
-    /// Who of a pool's has waited longest.
+    /// The session of a pool that has waited longest.
     pub fn longest_waiting(&self, pool: u32) -> Option<SessionId> {
         self.first_of(pool, Of::Waiting)
     }
 
-    /// And of a tenant's.
+    /// The session of a tenant that has waited longest.
     pub fn longest_waiting_of(&self, tenant: u32) -> Option<SessionId> {
         let turn = |id: &SessionId| self.table[index_of(*id) as usize].turn;
         [Of::Quiet, Of::Busy]
@@ -189,19 +189,19 @@ impl Sessions {
             .min_by_key(turn)
     }
 
-    /// Who of its pool's comes after this one, which waits, where all are gone through.
+    /// The waiting session of the same pool that began to wait next after this one.
     pub fn waiting_behind(&self, session: SessionId) -> Option<SessionId> {
         let found = self.get(session)?;
         self.in_slot(found.links[Of::Waiting.link()].after)
     }
 
-    /// All of a pool's that wait, who has waited longest first.
+    /// All waiting sessions of a pool, the longest wait first.
     pub fn fifo(&self, pool: u32) -> impl Iterator<Item = SessionId> + '_ {
         self.list(Of::Waiting, pool)
     }
 
-    /// One of this line goes, or has come back without having got away: whose turn it is
-    /// then, among the tenant's lines and among tenants.
+    /// A session of this line leaves, or has come back because its hand-over failed. Moves the turn
+    /// among the tenant's two lines, and among tenants.
     pub(super) fn takes_turns(&mut self, tenant: u32, line: Of, has_gone: bool) {
         self.of_tenants[tenant as usize].busy_is_next = (line == Of::Busy) != has_gone;
         self.charge(tenant, has_gone);
@@ -213,8 +213,8 @@ impl Sessions {
         self.list(Of::Pool, pool)
     }
 
-    /// The first of a pool's sessions becomes the last: who goes through them some at
-    /// a time takes as many as there were.
+    /// Moves the first of a pool's sessions to the end. A scan that goes through them in slices
+    /// takes as many as there were.
     pub fn rotate(&mut self, pool: u32) -> Option<SessionId> {
         let id = self.first_of(pool, Of::Pool)?;
         self.unlink(Of::Pool, index_of(id));
@@ -264,7 +264,7 @@ impl Sessions {
         self.has_other_waiting(tenant);
     }
 
-    /// Into its list, by turn: at its end, or where it was, as a rule.
+    /// Links a session into its list by turn: usually at the end, or where it was.
     fn link_by_turn(&mut self, of: Of, index: u32) {
         let turn = self.table[index as usize].turn;
         let list = *self.of(self.whose(of, index), of);
@@ -286,7 +286,7 @@ impl Sessions {
         self.link(of, index, next);
     }
 
-    /// Is that one in this list of the session, and is it the first behind it?
+    /// Is `next` in this list of the session, and the first session behind it?
     fn is_next(&self, of: Of, index: u32, next: u32) -> bool {
         let Some(found) = self.table.get(next as usize) else {
             return false;
@@ -301,7 +301,7 @@ impl Sessions {
         is_in_list && found.turn > turn && before.is_none_or(|before| before.turn < turn)
     }
 
-    /// Before `next`, or last.
+    /// Links a session before `next`, or at the end.
     fn link(&mut self, of: Of, index: u32, next: u32) {
         let (link, whose) = (of.link(), self.whose(of, index));
         let before = match self.table.get(next as usize) {

@@ -1,35 +1,36 @@
-//! Whose turn it is among the tenants of a pool: start-time fair queueing, in which each
-//! transaction costs its tenant the same, by its weight.
+//! The order of turns among the tenants of a pool: start-time fair queueing. Each transaction costs
+//! its tenant the same, divided by the tenant's weight.
 //!
-//! A tenant's clock goes on with each of its sessions that is handed out; who is behind is
-//! served first. One that had nobody waiting for a while saves nothing up: its clock is put
-//! to the pool's, which is that of who was served last. So a tenant with one session waits
-//! for at most one of each other's, however many these have.
+//! A tenant's clock advances with each of its sessions that is handed out, and the tenant whose
+//! clock is furthest behind is served first. A tenant that had no waiting session for a while saves
+//! nothing up: its clock is set to the pool's, which is that of the tenant served last. So a tenant
+//! with one session waits for at most one session of each other tenant, however many sessions these
+//! have.
 //!
-//! A tenant has *room* for as many more as its limits allow (served.rs). One without is in
-//! no turn, and those of its sessions that wait beyond its room make no backend start.
+//! A tenant has *room* for as many more sessions as its limits allow (served.rs). A tenant without
+//! room takes no turn, and its waiting sessions beyond its room start no backend.
 
 #[cfg(test)]
 use super::SessionId;
 use super::Sessions;
 use std::collections::BTreeSet;
 
-/// By which the weight is divided: what a transaction costs.
+/// What a transaction costs, before the division by the weight.
 const COST: u64 = 1 << 32;
-/// pg_baton.pool_weight by default.
+/// The default of pg_baton.pool_weight.
 pub const DEFAULT_WEIGHT: u64 = 100;
 
-/// A tenant's.
+/// A tenant's share of its pool.
 pub struct Share {
     clock: u64,
-    /// The place of the first of its sessions among those that did not get away, if none of
-    /// them has gone since; or else u64::MAX. Of equal clocks the one of whom one came back
-    /// first is first: taken back out of the ready queue, they may all be put to the pool's.
+    /// The number of the first of its sessions whose hand-over failed, if no session of it has been
+    /// handed out since; else u64::MAX. Of tenants with equal clocks, the one whose session came
+    /// back first is first: sessions taken out of the ready queue may set all clocks to the pool's.
     came_back: u64,
     cost: u64,
-    /// So many more of its sessions may be served now; None: there is no limit.
+    /// How many more of its sessions may be served now; None: no limit.
     room: Option<usize>,
-    /// Of those that wait, so many are beyond its room.
+    /// How many of its waiting sessions are beyond its room.
     excess: usize,
     is_in_turn: bool,
 }
@@ -47,7 +48,7 @@ impl Default for Share {
     }
 }
 
-/// Whose is first.
+/// The key of the order of turns; the lowest is first.
 pub type Turn = (u64, u64);
 
 impl Share {
@@ -56,20 +57,20 @@ impl Share {
     }
 }
 
-/// A pool's.
+/// The turns of a pool.
 #[derive(Default)]
 pub struct Turns {
     clock: u64,
-    /// Tenants that have room, and somebody who waits.
+    /// Tenants that have room and a waiting session.
     in_turn: BTreeSet<(Turn, u32)>,
-    /// So many have come back.
+    /// How many sessions have come back.
     came_back: u64,
     /// Of all tenants.
     excess: usize,
 }
 
 impl Sessions {
-    /// A tenant is new in this pool.
+    /// Adds a new tenant to this pool.
     pub fn add_tenant(&mut self, tenant: u32, pool: u32) {
         let clock = self.of_pools[pool as usize].turns.clock;
         let of_tenant = &mut self.of_tenants[tenant as usize];
@@ -90,7 +91,7 @@ impl Sessions {
         COST / self.of_tenants[tenant as usize].share.cost
     }
 
-    /// So many more of its sessions may be served now; None: there is no limit.
+    /// How many more of its sessions may be served now; None: no limit.
     pub fn set_room(&mut self, tenant: u32, room: Option<usize>) {
         self.of_tenants[tenant as usize].share.room = room;
         self.has_other_waiting(tenant);
@@ -101,30 +102,30 @@ impl Sessions {
         self.of_tenants[tenant as usize].share.room
     }
 
-    /// Of a pool's sessions that wait, as many as may be served.
+    /// How many of a pool's waiting sessions may be served.
     pub fn servable(&self, pool: u32) -> usize {
         self.waiting(pool) - self.of_pools[pool as usize].turns.excess
     }
 
-    /// Who of a pool's is served next, as far as turns say it.
+    /// The session of a pool that is served next, by turns alone.
     #[cfg(test)]
     pub fn first_waiting(&self, pool: u32) -> Option<SessionId> {
         self.first_of_tenant(self.tenants_in_turn(pool).next()?)
     }
 
-    /// Those that have somebody who waits, and room, in their order.
+    /// Tenants that have room and a waiting session, in the order of their turns.
     pub fn tenants_in_turn(&self, pool: u32) -> impl Iterator<Item = u32> + '_ {
         let turns = &self.of_pools[pool as usize].turns;
         turns.in_turn.iter().map(|(_, tenant)| *tenant)
     }
 
-    /// Its place among these, if it is one.
+    /// A tenant's place among these, if it is one of them.
     pub fn turn_of(&self, tenant: u32) -> Option<Turn> {
         let share = &self.of_tenants[tenant as usize].share;
         share.is_in_turn.then_some(share.turn())
     }
 
-    /// Its place in the order follows who waits, and its room.
+    /// Updates a tenant's place after its waiting sessions or its room changed.
     pub(super) fn has_other_waiting(&mut self, tenant: u32) {
         let of_tenant = &mut self.of_tenants[tenant as usize];
         let waiting = of_tenant.waiting();
@@ -161,14 +162,14 @@ impl Sessions {
             turns.in_turn.remove(&(share.turn(), tenant));
         }
         if has_gone {
-            // One for whom a backend is reserved may come before others, and pays for
-            // one of these at most.
+            // A session with a reserved backend may overtake others. Its tenant pays for at most
+            // one of these turns.
             turns.clock = turns.clock.max(share.clock.min(first));
             share.clock = share.clock.min(turns.clock + share.cost) + share.cost;
             share.came_back = u64::MAX;
         } else {
-            // Of many that come back out of the ready queue the last one has set the
-            // pool's clock: who has begun to wait since is not behind them.
+            // If many sessions come back out of the ready queue, the last one has set the pool's
+            // clock. Sessions that have begun to wait since are not behind them.
             share.clock = share.clock.saturating_sub(share.cost).max(turns.clock);
             turns.came_back += 1;
             share.came_back = share.came_back.min(turns.came_back);
@@ -178,7 +179,7 @@ impl Sessions {
         }
     }
 
-    /// Who is in turn is who can be served.
+    /// A tenant is in turn exactly when one of its sessions can be served.
     #[cfg(test)]
     pub fn check_turns(&self) {
         for (number, of_pool) in self.of_pools.iter().enumerate() {
@@ -203,7 +204,7 @@ mod tests {
     use super::super::lists::Of;
     use super::*;
 
-    /// Tenants 0, 1, 2 of pool 0, with so many sessions each that wait.
+    /// Tenants 0, 1, 2 of pool 0, each with this number of waiting sessions.
     fn waiting(of: [usize; 3]) -> Sessions {
         let mut sessions = Sessions::new(400, 4, 1);
         for (tenant, many) in of.into_iter().enumerate() {
@@ -216,7 +217,7 @@ mod tests {
         sessions
     }
 
-    /// Whose sessions are handed out next, so many, each of which waits again at once.
+    /// Hands out `many` sessions, each of which waits again at once, and counts them by tenant.
     fn served(sessions: &mut Sessions, many: usize) -> [usize; 3] {
         let mut served = [0; 3];
         for _ in 0..many {

@@ -1,5 +1,5 @@
-//! What the shell does as the core tells it to, on the simulated world: the dispatcher's
-//! `carry_out.rs` without system calls. Between two actions backends may go on.
+//! The shell's part on the simulated world: carries out the core's actions as the dispatcher's
+//! `carry_out.rs` does, without system calls. Between two actions backends may go on.
 
 use super::process::{Process, ToBackend};
 use super::shell::{Opening, Shell};
@@ -8,8 +8,8 @@ use crate::core::{
     index_of, Action, ClientOwes, Ending, Event, Says, SessionId, Shown, Why, Word, Words,
 };
 
-/// What follows from one event has an end: a claim may be lost again and again, but
-/// not so often.
+/// The actions that follow from one event must end. A claim may be lost again and again, but not
+/// this often.
 const MOST_ACTIONS: usize = 100_000;
 
 impl Shell {
@@ -17,7 +17,7 @@ impl Shell {
         let mut done = 0;
         while let Some(action) = self.core.next_action() {
             done += 1;
-            // Backends that start are bounded by max_connections, whatever clients send.
+            // Starting backends are bounded by max_connections, whatever clients send.
             let starts = matches!(action, Action::Open { .. } | Action::TellPool(..));
             self.costs.actions += u64::from(!starts);
             assert!(done < MOST_ACTIONS, "it never comes to an end: {action:?}");
@@ -321,7 +321,7 @@ impl Shell {
         }
     }
 
-    /// ETOOMANYREFS: by count, so that seeds that know none of it stay what they are.
+    /// Simulates ETOOMANYREFS: by a counter, so that seeds without it stay the same.
     fn cannot_send(&mut self) -> bool {
         self.sent += 1;
         self.is_short && self.sent % 13 < 2
@@ -357,7 +357,7 @@ impl Shell {
         self.handle(Event::Skipped(id));
     }
 
-    /// Lets one backend go on, now and then so far that it has nothing to do.
+    /// Lets one backend go on, sometimes until it has nothing to do.
     fn step_one(&mut self, slot: u32) {
         let steps = match self.random.below(4) {
             0 => 12,

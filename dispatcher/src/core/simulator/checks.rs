@@ -1,5 +1,4 @@
-//! What must hold after every step, whatever has happened
-//! (docs/design/scheduler.md).
+//! Invariants that hold after every step (docs/design/scheduler.md).
 
 use super::process::FromBackend;
 use super::shell::Shell;
@@ -9,7 +8,7 @@ use crate::core::sessions::{Of, Whereabouts};
 use crate::core::{index_of, Backend, Core, PoolMode, SessionId, Tally, Tells, Whose, Words};
 use std::collections::BTreeMap;
 
-/// What is counted of a tenant's sessions.
+/// The counts of a tenant's sessions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct OfTenant {
     members: usize,
@@ -18,8 +17,7 @@ struct OfTenant {
 }
 
 impl Core {
-    /// Each session is at one place, and all lists and counts are those of the
-    /// tables.
+    /// Each session is at one place, and all lists and counts agree with the tables.
     pub(super) fn check_tables(&self) {
         let mut waiting: BTreeMap<u32, usize> = BTreeMap::new();
         let mut members: BTreeMap<u32, usize> = BTreeMap::new();
@@ -97,7 +95,7 @@ impl Core {
         );
     }
 
-    /// Those of a list that wait, in the order in which they began to.
+    /// The waiting sessions of a list, in the order in which they began to wait.
     fn check_list(&self, of: Of, number: u32) -> Vec<SessionId> {
         let mut before = None;
         for id in self.sessions.list(of, number) {
@@ -130,7 +128,7 @@ impl Core {
         assert_eq!(lines.iter().sum::<usize>(), found.waiting, "in lines");
     }
 
-    /// What limits count is what there is.
+    /// The counts that limits use agree with the tables.
     fn check_tallies(&self) {
         let mut sessions = Tally::default();
         for number in self.tenants.existing().iter() {
@@ -150,7 +148,7 @@ impl Core {
         assert_eq!(backends.len(), self.backends.roles(), "backends by role");
     }
 
-    /// What is reserved is counted as pools' limits, sessions and backends change.
+    /// The counts of reserves follow each change of pools' limits, sessions and backends.
     fn check_reserves(&self) {
         let reserved = |number: u32| {
             let is_its = |(_, backend): &(u32, &Backend)| {
@@ -163,7 +161,7 @@ impl Core {
         assert_eq!(reserved, self.backends.reserved(), "reserved backends");
     }
 
-    /// Pools are counted where they are looked for.
+    /// The indexes of pools agree with the tables.
     fn check_pools(&self) {
         self.pools.check();
         let there: Vec<u32> = self.pools.existing().iter().collect();
@@ -174,9 +172,9 @@ impl Core {
         self.check_memory();
     }
 
-    /// When a round has ended: nobody waits whom a free backend may serve; `is_told`: one that
-    /// has taken the last of a pool's queue has said so, and is not heard yet; `will_say`: a
-    /// backend that is free will.
+    /// At the end of a round, no session waits that a free backend may serve. `is_told`: a backend
+    /// that has taken the last session of a pool's queue has said so, and its message is not read
+    /// yet. `will_say`: a free backend will say so.
     pub(super) fn check_served(
         &self,
         words: &impl Words,
@@ -196,7 +194,8 @@ impl Core {
             {
                 continue;
             }
-            // Whose the others are, and so whether one is left to others, is seen in each tick.
+            // Roles of the other sessions, and so whether a backend is left to others, are updated
+            // in each tick.
             if self.limits.force_migration
                 || self.places(0).are_last_left()
                 || self.keeps_one_free(number)
@@ -216,7 +215,7 @@ impl Core {
         }
     }
 
-    /// Who waits is counted; where very many pools want backends about that.
+    /// The count of waiting sessions is right, or close to it where very many pools want backends.
     pub(super) fn check_waiting(&self, words: &impl Words) {
         let pools = self.pools.existing().iter();
         let waiting: usize = pools.map(|number| self.waiting_in(number, words)).sum();
@@ -242,11 +241,10 @@ impl Core {
         assert_eq!(self.session_tally, Tally::default());
     }
 
-    /// Who is in a ready queue is seen by somebody: not all of the pool's
-    /// backends sleep, or one has been asked. Nobody has to see one that is
-    /// not counted, because a counter is wrong: the next tick sets it right. Nor
-    /// does the counter tell alone: one that is to go may have taken the last,
-    /// and not lowered it yet.
+    /// A session in a ready queue is seen: not all of the pool's backends sleep, or one has been
+    /// poked. A session that a wrong counter does not count need not be seen: the next tick
+    /// corrects the counter. Nor does the counter alone prove a session: a backend that is to leave
+    /// may have taken the last one, and not lowered the counter yet.
     pub(super) fn check_asked(
         &self,
         words: &impl Words,
@@ -266,17 +264,17 @@ impl Core {
         }
     }
 
-    /// Pools that nobody has looked at since something has happened to them.
+    /// Are there pools with an event that have not been served since?
     pub(super) fn has_dirty(&self) -> bool {
         !self.dirty.is_empty() || self.wants.has_more()
     }
 
-    /// Those are looked for whom one that has ended may have had.
+    /// Are sessions looked for that an ended backend may have had?
     pub(super) fn is_burying(&self) -> bool {
         !self.burials.is_empty()
     }
 
-    /// What has to be gone on with, for a seed that has found something.
+    /// The jobs that have more to do, for the log of a failed seed.
     pub(super) fn what_is_more(&self) -> String {
         let jobs = JOBS.iter().filter(|job| self.is_running(**job));
         let names: Vec<String> = jobs.map(|job| format!("{job:?}")).collect();
@@ -319,8 +317,8 @@ impl Shell {
         assert_ne!(whose, Whose::NotTheirs, "{slot}: {message:?}, {place:?}");
     }
 
-    /// Who is told to keep sessions is told what counts; when it is over nobody
-    /// sleeps on one.
+    /// Backends are told to keep sessions exactly as their limits say. When they are not told any
+    /// more, no backend sleeps on a kept session.
     pub fn check_modes(&self) {
         for number in self.core.tenants.existing().iter() {
             let tenant = self.core.tenant(number).expect("it exists");
@@ -343,7 +341,7 @@ impl Shell {
         }
     }
 
-    /// No session is held by two, in two queues, or nowhere at all.
+    /// No session is held by two backends, in two queues, or nowhere at all.
     pub fn check_world(&self) {
         let mut seen: BTreeMap<SessionId, &str> = BTreeMap::new();
         let mut put = |id: SessionId, place: &'static str| {

@@ -1,6 +1,6 @@
-//! Who may come in: by what superusers have set for sessions of a role in a database,
-//! and by how many wait. What is right is found from the clients that there are, and not
-//! from what the core counts.
+//! Which clients may become sessions: by what superusers have set for sessions of a role in a
+//! database, and by how many sessions wait. The expected result comes from the existing clients,
+//! and not from the core's counts.
 
 use super::random::Random;
 use super::shell::Shell;
@@ -8,11 +8,11 @@ use crate::core::sessions::Whereabouts;
 use crate::core::{NoSession, PoolLimits, TenantKey};
 use std::collections::{BTreeMap, VecDeque};
 
-/// A role that no limit of sessions concerns.
+/// A role that is exempt from limits of sessions.
 pub const SUPERUSER: u32 = 4;
-/// A new session begins with so much (scheduler/mod.rs).
+/// The bytes that a new session begins with (scheduler/mod.rs).
 pub const CONTEXT_BYTES: usize = 4096;
-/// Who logs in is told what was so at most so long ago.
+/// A login is answered by a count that is at most this old.
 pub const LOOK_AGAIN_US: u64 = 10_000;
 
 pub type Group = (u32, u32);
@@ -20,27 +20,27 @@ pub type Group = (u32, u32);
 /// What the core was told of a group.
 pub struct Known {
     pub limits: PoolLimits,
-    /// So many sessions may be there: those that came before that, as long as they stay.
+    /// The most sessions that may exist: sessions from before the limit count as long as they stay.
     most: usize,
 }
 
 pub struct ComingIn {
-    /// Its own: the seeds that know nothing of it shall stay what they are.
+    /// A generator of its own, so that seeds without these limits stay the same.
     pub random: Random,
     /// pg_baton.pool_max_sessions by role and by database; None: all of them.
     pub set: BTreeMap<(Option<u32>, Option<u32>), i32>,
     pub by_file: i32,
     pub known: BTreeMap<Group, Known>,
     pub threshold: usize,
-    /// When somebody came, and how many waited then.
+    /// When clients came, and how many sessions waited then.
     pub waited: VecDeque<(u64, usize)>,
     was_native: bool,
-    /// How many wait was told from some of very many pools, up to then.
+    /// Until then, the number of waiting sessions was extrapolated from some of very many pools.
     guessed_until_us: u64,
 }
 
 impl ComingIn {
-    /// A quarter of all seeds, and none that was kept before there was this.
+    /// A quarter of all seeds, and none that was kept before these limits existed.
     pub fn of(seed: u64) -> Option<ComingIn> {
         matches!(seed % 8, 1 | 6).then(|| ComingIn {
             random: Random::new(!seed),
@@ -54,7 +54,7 @@ impl ComingIn {
         })
     }
 
-    /// What counts for a role in a database: what is set most closely.
+    /// The value for a role in a database: the most specific setting.
     pub fn set_for(&self, (role, database): Group) -> i32 {
         let (role, database) = (Some(role), Some(database));
         let levels = [
@@ -75,8 +75,8 @@ impl ComingIn {
         }
     }
 
-    /// After each step: no group has more sessions than it may. And when the launcher has
-    /// answered all that it was asked, what counts for each is what is set.
+    /// Runs after each step: no group has more sessions than permitted. When the launcher has
+    /// answered all questions, each group's limit is the setting.
     pub fn check(&mut self, shell: &Shell) {
         self.forget(shell);
         for (group, known) in &mut self.known {
@@ -101,7 +101,7 @@ impl ComingIn {
         }
     }
 
-    /// Groups of which no tenant is left, or those that are have come since.
+    /// Forgets groups whose tenants have all gone, or have come since.
     pub fn forget(&mut self, shell: &Shell) {
         self.known.retain(|group, _| {
             let group = shell.core.groups.get(*group);
@@ -109,7 +109,7 @@ impl ComingIn {
         });
     }
 
-    /// May one more come in, by the limit of its role in its database?
+    /// May one more session come in, by the limit of its role in its database?
     pub fn expected_limit(&self, key: &TenantKey, shell: &Shell) -> Result<(), NoSession> {
         let group = (key.role_oid, key.database_oid);
         let known = self.known.get(&group);
@@ -120,7 +120,7 @@ impl ComingIn {
         }
     }
 
-    /// Somebody comes and is native, or not.
+    /// A client comes, and is native or not.
     pub fn check_native(&mut self, is_native: bool, shell: &Shell) {
         let now_us = shell.core.now.us;
         let waiting = waiting(shell);
@@ -136,7 +136,7 @@ impl ComingIn {
         let most = counts().max().unwrap_or(0);
         let least = counts().min().unwrap_or(0);
         let threshold = self.threshold;
-        // From the threshold on, and until half of it.
+        // From the threshold on, until half of it.
         let is_right = match (self.was_native, is_native) {
             (false, true) => threshold > 0 && most >= threshold,
             (true, true) => threshold > 0 && most > threshold / 2,
@@ -162,7 +162,7 @@ fn sessions_of(group: Group, shell: &Shell) -> usize {
     clients.filter(|client| client.group == group).count()
 }
 
-/// In lines, and in ready queues as these are counted.
+/// Sessions in lines, and in ready queues by their counters.
 fn waiting(shell: &Shell) -> usize {
     let sessions = shell.core.sessions();
     let place = |id| sessions.get(id).map(|session| session.whereabouts());

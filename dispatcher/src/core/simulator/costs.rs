@@ -1,5 +1,6 @@
-//! What one event costs the core where there is much of everything: figures for
-//! docs/design/scheduler.md, and no promises. By hand:
+//! What one event costs the core if there is much of everything. The figures are for
+//! docs/design/scheduler.md, and are no promises. Run it by hand, in release mode:
+//!
 //! `cargo test --release -p baton-dispatcher costs -- --ignored --nocapture`.
 
 use super::settings::mark_of;
@@ -41,9 +42,9 @@ fn costs_where_10_000_pools_want_1_000_backends() {
     steadily("10,000 pools, 1,000 backends", &crowds, limits(1000));
 }
 
-/// Twice as many pools of one session as there are backends. Where all transactions take
-/// as long, those that began together end together, round after round: the backends that
-/// are offered a ticket all come to a boundary in one round, and in the next ten none does.
+/// Twice as many pools of one session as there are backends. If all transactions take the same
+/// time, those that began together end together, round after round: the backends that are offered a
+/// ticket all come to a boundary in one round, and none does in the next ten.
 #[test]
 #[ignore = "figures only"]
 fn costs_of_making_room_among_very_many_backends() {
@@ -67,7 +68,7 @@ fn costs_of_making_room_among_very_many_backends() {
     }
 }
 
-/// Who goes, of all that have been seen.
+/// The choice of the backend that leaves, of all backends.
 #[test]
 #[ignore = "figures only"]
 fn costs_of_one_choice() {
@@ -155,7 +156,7 @@ fn costs_of_what_concerns_many_at_once() {
     }
 }
 
-/// A database is wanted by a statement.
+/// A statement wants a database.
 fn hold(shell: &mut Shell, forced: bool) {
     shell.unanswered.insert(1);
     shell.found = 0;
@@ -223,7 +224,7 @@ fn costs_of_memory_that_very_many_pools_share() {
     }
 }
 
-/// Of 10,000 pools what is set changes; of one with 1,000 backends its pool_mode does.
+/// Settings of 10,000 pools change; and pool_mode of one pool with 1,000 backends.
 #[test]
 #[ignore = "figures only"]
 fn costs_of_settings_that_change() {
@@ -262,7 +263,7 @@ fn costs_of_settings_that_change() {
     }
 }
 
-/// Until there is nothing left of it.
+/// Runs rounds until nothing is left to do.
 fn rounds(shell: &mut Shell, title: &str) {
     shell.costs.are_kept = true;
     for _ in 0..200 {

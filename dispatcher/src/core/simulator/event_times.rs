@@ -1,12 +1,12 @@
-//! How much the core does in a turn of the loop, and how long it takes for an event, by its
-//! kind, if somebody asks (costs.rs).
+//! How much the core does in a turn of the loop, and the time of each event by its kind, if they
+//! are kept (costs.rs).
 
 use super::world::World;
 use crate::core::{Core, Event};
 use std::collections::BTreeMap;
 use std::time::Instant;
 
-/// Nanoseconds by kind of event; empty as long as nobody asks.
+/// Nanoseconds by kind of event; empty unless they are kept.
 #[derive(Default)]
 pub struct EventTimes {
     pub are_kept: bool,
@@ -18,7 +18,7 @@ pub struct EventTimes {
 }
 
 impl EventTimes {
-    /// Tells the core, and notes how long that took.
+    /// Tells the core an event, and notes the time it took.
     pub fn handle(&mut self, core: &mut Core, event: Event, words: &World) {
         let before = words.words_read.get();
         self.handle_timed(core, event, words);
@@ -31,7 +31,7 @@ impl EventTimes {
         self.events += 1;
     }
 
-    /// A turn is over: its events, and how many words and actions these had it read and do.
+    /// Ends a turn: returns its events, and the words read and actions done for them.
     pub fn turn_ends(&mut self) -> (u64, u64, u64) {
         let turn = (self.events, self.words, self.actions);
         (self.events, self.words, self.actions) = (0, 0, 0);
@@ -50,7 +50,8 @@ impl EventTimes {
         self.by_kind.entry(kind).or_default().push(took);
     }
 
-    /// A thousandth is as long as the other processes make it.
+    /// The longest thousandth depends on the machine's other processes, and is left out of the
+    /// mean.
     pub fn say(&mut self, title: &str) {
         eprintln!("{title}: microseconds, mean of the first 99.9 %, 99 %, 99.9 %, longest (times)");
         for (kind, mut times) in std::mem::take(&mut self.by_kind) {

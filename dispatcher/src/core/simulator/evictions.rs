@@ -1,10 +1,10 @@
-//! Who is ended for want of places: dedicated sessions hold all there is, for good, and
-//! somebody waits.
+//! Which session is ended for want of places: dedicated sessions hold all places for good, and
+//! another session waits.
 
 use super::shares::{limits, quiet, Crowd, Steady};
 use crate::core::{Limits, SessionId};
 
-/// Clients of two roles that become dedicated, one after the other, and one of a third: a
+/// Clients of two roles that become dedicated one after the other, and a client of a third role: a
 /// role that has its share would leave the last backend to others.
 const DEDICATED: usize = 6;
 
@@ -32,7 +32,7 @@ fn ask(steady: &mut Steady<'_>, at: usize, taints: u32) {
     (client.asked, client.asks_since_us, client.taints) = (1, now_us, taints);
 }
 
-/// All of the two are dedicated, in their order.
+/// All sessions of the two roles are dedicated, in their order.
 fn begin(crowds: &[Crowd; 3], limits: Limits) -> Steady<'_> {
     let mut steady = Steady::new(crowds, limits);
     for member in &mut steady.members {
@@ -51,7 +51,7 @@ fn begin(crowds: &[Crowd; 3], limits: Limits) -> Steady<'_> {
     steady
 }
 
-/// After how long the one of pool 2 is answered; None: not within some seconds.
+/// After how long the client of pool 2 is answered; None: not within some seconds.
 fn waits_us(steady: &mut Steady<'_>) -> Option<u64> {
     ask(steady, DEDICATED, 0);
     let begin_us = steady.shell.world.now_us;
@@ -82,7 +82,7 @@ fn who_waits_in_vain_for_a_second_gets_the_place_of_who_became_dedicated_last() 
     let mut steady = begin(&crowds, may_be_dedicated(2, 4, 6));
     let waited_us = waits_us(&mut steady).expect("it is served");
     assert!((1_000_000..1_200_000).contains(&waited_us), "{waited_us}");
-    // And a second one ends for nobody.
+    // And no second one ends, as no session waits.
     steady.go_on(5_000_000, false);
     assert_eq!(left(&steady), [0, 1, 2, 3, 4, DEDICATED]);
 }

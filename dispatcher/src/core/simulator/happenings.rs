@@ -1,4 +1,4 @@
-//! What may happen to a dispatcher: clients, deaths, limits, clocks.
+//! The events of a dispatcher's life: clients, deaths, limits, clocks.
 
 use super::coming_in::SUPERUSER;
 use super::random::Random;
@@ -21,7 +21,7 @@ impl Scenario {
                 85..=88 => self.cancel(),
                 _ if !self.is_troubled => {}
                 89..=91 => self.backend_dies(),
-                // As often as elsewhere: it concerns all that there are.
+                // As often as elsewhere: it concerns everything that exists.
                 _ if at_once > 1 && !self.random().once_in(at_once) => {}
                 92 => self.crash(),
                 93..=94 => self.change_limits(),
@@ -51,8 +51,8 @@ impl Scenario {
         self.shell.world.timestamp += pause_us as i64;
     }
 
-    /// Up to five tenants have a pool together, or, in some seeds, those of roles with even
-    /// numbers, and the others have one of their own each.
+    /// Up to five tenants share a pool. In some seeds only those of roles with even numbers do, and
+    /// each of the others has a pool of its own.
     fn key(&self, number: u32) -> TenantKey {
         let role = number % 5;
         TenantKey {
@@ -89,7 +89,7 @@ impl Scenario {
         let transaction_us = self
             .random()
             .between(5, if is_long { 2_000_000 } else { 2_000 });
-        // Nor by chance, and none in the seeds that were kept before there was this.
+        // Not drawn at random, and not in seeds that were kept before this existed.
         let (idles, transaction_us) = match id as u32 % 4 {
             0 if self.limits.extra_idle_timeout_us > 0 => (Idles::InTransaction, 3_000_000),
             1 if self.limits.extra_idle_timeout_us > 0 => (Idles::Unread, 3_000_000),
@@ -152,7 +152,7 @@ impl Scenario {
         }
     }
 
-    /// Clients that are silent ask for what waits for one of them.
+    /// Silent clients ask for the lock that one of them has.
     fn lock(&mut self) {
         let now_us = self.shell.world.now_us;
         let most = self.may_be_blocked();
@@ -183,7 +183,7 @@ impl Scenario {
         (is_silent && shown == Shown::Idle).then_some(id)
     }
 
-    /// So many backends may be held while one is left for others.
+    /// How many backends may be held while one is left for others.
     pub(super) fn may_be_blocked(&self) -> usize {
         let extra = (self.limits.ceiling).saturating_sub(self.limits.max_backends);
         extra.min(self.limits.max_extra.unwrap_or(extra))
@@ -216,7 +216,7 @@ impl Scenario {
         }
     }
 
-    /// As a rule at a moment when nobody but it knows whom it has.
+    /// Usually at a moment when only the backend knows which session it has.
     fn backend_lies(&mut self, slot: usize) {
         let shell = &mut self.shell;
         let Some(process) = shell.processes[slot].as_mut() else {
@@ -233,7 +233,7 @@ impl Scenario {
         }
     }
 
-    /// One dies of a bug: the server ends all.
+    /// A backend dies of a bug: the server ends all.
     fn crash(&mut self) {
         if !self.random().once_in(4) {
             return;
@@ -282,7 +282,7 @@ impl Scenario {
         self.shell.core.set_limits(limits);
     }
 
-    /// In seeds that no kept one is among: in these they stay what they were.
+    /// Only in seeds that are not among the kept ones, which stay the same.
     fn change_the_others(&mut self) {
         let slots = self.shell.processes.len();
         self.limits.ceiling = self.random().between(1, slots as u64) as usize;
@@ -314,7 +314,7 @@ impl Scenario {
         self.holds.push(number);
         let forced = self.random().once_in(2);
         let shell = &mut self.shell;
-        // Not by chance: the seeds that are kept shall mean what they did.
+        // Not drawn at random, so that kept seeds keep their meaning.
         let ids = shell.core.sessions().ids();
         let own = ids.filter(|_| !forced && shell.world.now_us % 4 == 0);
         let own = own.last().unwrap_or(0);
@@ -326,10 +326,10 @@ impl Scenario {
 
     fn settings_change(&mut self) {
         let role = self.random().below(6) as u32;
-        // Not by chance: the seeds that are kept shall mean what they did.
+        // Not drawn at random, so that kept seeds keep their meaning.
         match self.shell.world.now_us % 2 {
             _ if role < 5 => self.shell.settings_change(mark_of(0, role)),
-            // Beyond those that there are: all.
+            // Beyond the existing roles: all of them.
             0 => self.shell.settings_change(0),
             _ => self.shell.starts_change(),
         }

@@ -21,7 +21,7 @@ fn hold(steady: &mut Steady<'_>, forced: bool) {
     shell.carry_out();
 }
 
-/// Until there is no more to be done for it; so many rounds.
+/// Runs rounds until nothing is left to do; returns their number.
 fn end_rounds(steady: &mut Steady<'_>) -> usize {
     for round in 0..200 {
         let core = &steady.shell.core;
@@ -41,7 +41,7 @@ fn all_sessions_of_a_held_database_are_told_at_once() {
     hold(&mut steady, false);
     assert!(steady.shell.unanswered.is_empty());
     assert_eq!(steady.shell.found as usize, POOLS * A_POOL);
-    // Backends go only where there is no session.
+    // Backends leave only if there is no session.
     let reasons = &steady.shell.told.reasons;
     assert!(!reasons.contains_key(Reason::Hold.text()), "{reasons:?}");
 }
@@ -63,7 +63,7 @@ fn backends_of_a_database_without_sessions_go_when_a_statement_asks() {
     assert_eq!(steady.shell.told.reasons[Reason::Hold.text()], 1);
 }
 
-/// It is over before all have been looked at, and somebody logs in.
+/// The hold ends before all sessions have been looked at, and a client logs in.
 #[test]
 fn a_hold_that_ends_sessions_lasts_until_the_last_has_ended() {
     let crowds = crowds();
@@ -78,7 +78,7 @@ fn a_hold_that_ends_sessions_lasts_until_the_last_has_ended() {
     assert!(end_rounds(&mut steady) > 3);
     let core = &steady.shell.core;
     assert!(core.pools().all(|pool| !core.is_held(pool)));
-    // Backends have the others, which end with them.
+    // Backends have the other sessions, which end with them.
     let at_work = steady.shell.processes.iter().flatten();
     assert!(core.sessions().live() <= at_work.count());
 }

@@ -1,5 +1,5 @@
-//! What one item of each scan costs, for the decision in docs/design/scheduler.md which scans
-//! are sliced: `cargo test --release -p baton-dispatcher item_costs -- --ignored --nocapture`.
+//! The cost of one item of each scan, for the decision in docs/design/scheduler.md which scans are
+//! sliced: `cargo test --release -p baton-dispatcher item_costs -- --ignored --nocapture`.
 
 use super::shares::{busy, limits, Crowd, Steady};
 use crate::core::{Event, Words};

@@ -1,5 +1,5 @@
-//! What limits a role has in a database becomes known where it has more pools there than
-//! follow in a round.
+//! The limits of a role in a database become known, and the role has more pools there than follow
+//! in a round.
 
 use super::many::ask;
 use super::shares::{limits, quiet, Crowd, Steady};
@@ -12,7 +12,7 @@ const POOLS: usize = 2 * FOLLOWING_AT_ONCE + 14;
 const ROUNDS: usize = 3;
 const GROUP: (u32, u32) = (0, 1);
 
-/// A session in each pool, which says nothing.
+/// A silent session in each pool.
 fn crowds() -> Vec<Crowd> {
     let of = |pool| Crowd {
         think_us: 1_000_000_000,
@@ -44,7 +44,7 @@ fn keep(shell: &Shell) -> usize {
         .count()
 }
 
-/// The one that comes last.
+/// The session of the last tenant.
 fn last(steady: &Steady<'_>) -> (SessionId, u32) {
     let tenant = |id| steady.shell.core.sessions().get(id).map(|it| it.tenant());
     let ids = steady.members.iter().map(|member| member.id);
@@ -74,7 +74,7 @@ fn pools_of_a_role_follow_its_limits_so_many_in_a_round() {
     }
 }
 
-/// Others come to know theirs meanwhile, and each begins anew.
+/// The limits of other roles become known meanwhile, and each begins anew.
 #[test]
 fn two_roles_whose_limits_change_again_and_again_follow_the_last_ones() {
     let crowds = crowds();
@@ -98,7 +98,7 @@ fn two_roles_whose_limits_change_again_and_again_follow_the_last_ones() {
         shell.core.check_tables();
         shell.check_modes();
     }
-    // One is no more, and another one comes, amid it.
+    // Amid it, one tenant is dropped and another one created.
     shell.core.drop_tenant_if_unused(made[1]);
     shell.carry_out();
     for _ in 0..ROUNDS + 2 {
@@ -148,7 +148,7 @@ fn what_is_decided_for_a_tenant_goes_by_them_before_its_turn() {
     known(&mut steady.shell, 1, 0, 0);
     steady.shell.carry_out();
     steady.go_on(10_000, false);
-    // One of the first is the only one that may be served.
+    // The session of the first member is the only one that may be served.
     let first = steady.members[0].id;
     let client = steady.shell.world.client(first).expect("it is there");
     client.transaction_us = 60_000_000;

@@ -1,11 +1,11 @@
-//! Actions that are only looked at: nothing of the world changes by them.
+//! Actions that are only checked: they change nothing in the world.
 
 use super::shell::Shell;
 use crate::core::lifecycle::Reason;
 use crate::core::{Action, PoolChange};
 
 impl Shell {
-    /// Nobody goes on meanwhile: so seeds stay what they are, however often that is.
+    /// No process goes on meanwhile: so seeds stay the same, however many such actions there are.
     pub fn is_only_looked_at(&mut self, action: &Action) -> bool {
         match action {
             Action::TellPool(change) => self.told(change),
@@ -37,7 +37,7 @@ impl Shell {
         self.told.tell(change);
     }
 
-    /// A pool's lines add up to the backends that it has and keeps.
+    /// A pool's log lines add up to the backends that it has and keeps.
     pub fn check_told(&self) {
         assert_eq!(self.told.slots, self.core.staying(), "told, and there");
     }

@@ -1,4 +1,4 @@
-//! Whose backend goes for another pool where there are many, and where the server has no more
+//! Which backend leaves for another pool if there are many, and if the server has no more
 //! connections.
 
 use super::many::ask;
@@ -23,8 +23,8 @@ fn what_is_too_much_goes() {
     assert_eq!(steady.shell.core.backend_count(), 10);
 }
 
-/// Of 300 backends of one pool the last two are at work for a moment each time, the others
-/// for long; and there is one who has none. A ticket is offered to 256.
+/// Of 300 backends of one pool the last two are at work for a moment each time, and the others for
+/// long. One pool has no backend. A ticket is offered to 256 backends.
 #[test]
 fn of_very_many_that_may_go_others_are_told_the_next_time() {
     let crowds = [busy(0, 400), quiet(1)];
@@ -47,7 +47,7 @@ fn of_very_many_that_may_go_others_are_told_the_next_time() {
     assert!(client.answered > 0, "nobody goes for it");
 }
 
-/// Of 1,100 a 64th is offered a ticket at a time.
+/// A 64th of 1,100 backends is offered a ticket at a time.
 #[test]
 fn of_very_many_turns_many_end_in_a_moment() {
     let of = |pool: usize| Crowd {
@@ -64,7 +64,7 @@ fn of_very_many_turns_many_end_in_a_moment() {
     assert!(passed_on > 200, "{passed_on}");
 }
 
-/// The server has no more connections than these: whoever wants another one is refused.
+/// The server has no more connections than these: it refuses every further backend.
 fn refuse(steady: &mut Steady<'_>, most: usize) -> usize {
     let shell = &mut steady.shell;
     if shell.processes.iter().flatten().count() < most {
@@ -81,7 +81,7 @@ fn refuse(steady: &mut Steady<'_>, most: usize) -> usize {
     slots.len()
 }
 
-/// All have a backend that is free, and somebody asks in another database.
+/// All pools have a free backend, and a session asks in another database.
 #[test]
 fn a_server_that_is_full_has_room_when_one_that_is_free_has_gone() {
     let role = 25;
@@ -113,6 +113,6 @@ fn a_server_that_is_full_has_room_when_one_that_is_free_has_gone() {
     assert_eq!(refused, 1);
     let reasons = &steady.shell.told.reasons;
     assert_eq!(reasons["room within a connection limit"], 1);
-    // Nobody else has lost his.
+    // No other pool has lost its backend.
     assert_eq!(steady.shell.core.backend_count(), 40);
 }

@@ -7,7 +7,7 @@ use crate::core::{index_of, Action, Core, Event, Limits, SessionId, Words};
 
 const BACKENDS: usize = 300;
 
-/// A session of a crowd that is quiet asks now.
+/// A quiet session of a crowd asks now.
 pub(super) fn ask(steady: &mut Steady<'_>, id: SessionId) {
     let now_us = steady.shell.world.now_us;
     let client = steady.shell.world.client(id).expect("it is there");
@@ -15,7 +15,7 @@ pub(super) fn ask(steady: &mut Steady<'_>, id: SessionId) {
     client.asks_since_us = now_us;
 }
 
-/// The last one is free, and sleeps; all others are busy for long.
+/// The last backend is free, and sleeps; all others are busy for long.
 #[test]
 fn who_asks_where_the_first_of_very_many_backends_are_busy_does_not_wait_for_a_tick() {
     let crowds = [Crowd {
@@ -101,8 +101,8 @@ fn where_sessions_keep_backends_no_longer_those_are_woken_so_many_in_a_round() {
     assert_eq!(steady.shell.core.dedicated_count(), 0);
 }
 
-/// Two sessions in turns, each so long after the other has been answered; how many backends
-/// they have then.
+/// Two sessions alternate, each `pause_us` after the other has been answered. Returns how many
+/// backends they have then.
 fn in_turns(backends_for_steals: usize, pause_us: u64) -> usize {
     let crowds = [Crowd {
         clients: 2,
@@ -124,7 +124,7 @@ fn in_turns(backends_for_steals: usize, pause_us: u64) -> usize {
         let client = steady.shell.world.client(id).expect("it is there");
         client.answered = 0;
         ask(&mut steady, id);
-        // The first one waits until there is a backend at all.
+        // The first session waits until there is a backend at all.
         let pause_us = if nth < 2 { 50_000 } else { pause_us };
         steady.go_on(pause_us, false);
     }
@@ -138,7 +138,7 @@ fn who_often_takes_another_s_backend_gets_one_and_up_to_a_bound() {
     assert_eq!(in_turns(4, 2_000), 1, "who comes back later");
 }
 
-/// There are as many as sessions and backends, and nobody is in some.
+/// There are as many pools as sessions and backends, and some of them are unused.
 #[test]
 fn who_is_to_have_a_pool_of_his_own_gets_the_place_of_one_that_nobody_uses() {
     const USED: usize = 300;
@@ -157,7 +157,7 @@ fn who_is_to_have_a_pool_of_his_own_gets_the_place_of_one_that_nobody_uses() {
         made += 1;
         create(core, made);
     }
-    // Those to which something has happened stay, wherever they are.
+    // Pools with an event stay, wherever they are.
     let unused: Vec<u32> = core.unused_tenants.iter().step_by(7).collect();
     let pools = unused
         .iter()

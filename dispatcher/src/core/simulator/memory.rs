@@ -1,5 +1,5 @@
-//! What a role's memory has left, shown to all its pools in a database; and which backends are
-//! woken when there is some again.
+//! What is left of a role's memory, shown to all its pools in a database; and which backends are
+//! woken when memory is freed.
 
 use super::many::ask;
 use super::shares::{limits, quiet, Crowd, Steady};
@@ -42,7 +42,7 @@ fn shown(shell: &Shell) -> Vec<i64> {
     left.collect()
 }
 
-/// An event, and how many pools are shown something by it.
+/// Tells an event; returns how many times it shows a tenant the memory left.
 fn shows(shell: &mut Shell, event: Event) -> usize {
     shell.core.handle(event, &shell.world);
     let actions = shell.core.actions.iter();
@@ -113,7 +113,7 @@ fn all_pools_of_a_role_are_woken_when_there_is_memory_again() {
     assert_eq!(woken, 2 * POOLS, "and then for ever");
 }
 
-/// No session has anything to say meanwhile.
+/// No session speaks meanwhile.
 #[test]
 fn who_is_kept_for_want_of_memory_is_woken_when_others_give_some_back() {
     let crowds = [Crowd {

@@ -1,4 +1,4 @@
-//! Clients say who they are, and log in; and superusers set how many may.
+//! Clients identify themselves and log in; and superusers set how many may.
 
 use super::coming_in::{CONTEXT_BYTES, LOOK_AGAIN_US};
 use super::scenario::Scenario;
@@ -6,8 +6,8 @@ use super::settings::mark_of;
 use crate::core::{NoSession, SessionId, TenantKey};
 
 impl Scenario {
-    /// Now and then a superuser sets how many sessions there may be, for any of those
-    /// that he can set it for, or the file says from when on new ones are native.
+    /// Sometimes a superuser sets how many sessions there may be, at any level at which it can be
+    /// set, or the configuration file sets from when on new sessions are native.
     pub(super) fn set_for_sessions(&mut self) {
         let Some(coming_in) = &mut self.coming_in else {
             return;
@@ -16,7 +16,7 @@ impl Scenario {
         if random.once_in(100) {
             let threshold = random.below(2) * random.between(1, 30) as usize;
             coming_in.threshold = threshold;
-            // Who comes next is told by what is so now.
+            // The next client is answered by the present state.
             coming_in.waited.clear();
             self.time_passes(LOOK_AGAIN_US);
             self.set_clock();
@@ -47,7 +47,7 @@ impl Scenario {
         self.shell.settings_change(mark);
     }
 
-    /// A client says who it is.
+    /// A client identifies itself.
     pub(super) fn is_native(&mut self, key: &TenantKey) -> bool {
         let Some(coming_in) = &mut self.coming_in else {
             return false;
@@ -68,7 +68,7 @@ impl Scenario {
         is_native
     }
 
-    /// A client has logged in, and becomes a session if it may.
+    /// A client has logged in, and becomes a session if permitted.
     pub(super) fn begin_session(&mut self, key: TenantKey) -> Option<SessionId> {
         if let Some(coming_in) = &self.coming_in {
             let expected = coming_in.expected_limit(&key, &self.shell);
@@ -76,7 +76,7 @@ impl Scenario {
             assert_eq!(may, expected, "one comes of {key:?}");
             self.summary.beyond_limit += u64::from(may.is_err());
             if let Some(tenant) = self.shell.core.find_tenant(&key).filter(|_| may.is_err()) {
-                // Nor does one who has not asked come in.
+                // Nor does a client come in that has not asked before.
                 let shell = &mut self.shell;
                 let begun = shell.core.begin_session(tenant, &shell.world);
                 assert_eq!(begun.map(|_| ()), expected, "one comes of {key:?}");
@@ -91,7 +91,7 @@ impl Scenario {
         let is_full = !shell.world.sessions.iter().any(|slot| slot.is_free);
         let begun = shell.core.begin_session(tenant, &shell.world);
         if let Some(coming_in) = &mut self.coming_in {
-            // It was asked before a tenant was made.
+            // The limit was checked before a tenant was created.
             let expected = if is_full {
                 Err(NoSession::Full)
             } else {

@@ -1,6 +1,5 @@
-//! A backend's process between two transactions, step by step as idle.c and
-//! handover.c write the shared words: whatever may come in between may come in
-//! between here.
+//! A backend's process between two transactions, step by step as idle.c and handover.c write the
+//! shared words: whatever may come in between there may come in between here.
 
 use super::random::Random;
 use super::settings::Needs;
@@ -13,11 +12,11 @@ use std::collections::VecDeque;
 pub enum ToBackend {
     Assign(SessionId),
     Poke,
-    /// Only wakes it.
+    /// Only wakes the backend.
     Retire,
     Recall(SessionId),
     Evict(SessionId),
-    /// If it is idle in a transaction since then.
+    /// Ends the session if it is idle in a transaction since then.
     EndIdle(SessionId, i64),
 }
 
@@ -29,32 +28,32 @@ pub enum FromBackend {
     End(SessionId, bool),
     Dedicated(bool),
     Retiring,
-    /// So it is, as a session needs one that was started later.
+    /// The backend leaves, as a session needs one that was started later.
     Outdated,
-    /// The connection's end; last.
+    /// The connection's end; the last message.
     Closed,
 }
 
-/// What it does next.
+/// The backend's next step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Step {
-    /// Begin of wait_for_session's loop.
+    /// The begin of wait_for_session's loop.
     Top,
-    /// pass_baton, after it was asked to retire or not.
+    /// pass_baton, after the check for a request to retire.
     Queue,
     Taken,
     Lowered,
-    /// The rest of pass_baton: it shows itself free, then looks again.
+    /// The rest of pass_baton: the backend shows itself free, then looks again.
     Free,
     Listen,
     Sleep,
     /// A transaction, until then.
     Run(u64),
-    /// A transaction that waits for the lock, and takes so long when it has it.
+    /// A transaction that waits for the lock, and takes this long when it has it.
     Blocked(u64),
-    /// A transaction in which it waits for its client, until then.
+    /// A transaction in which the backend waits for its client, until then.
     Idles(u64),
-    /// Giving back: what it shows is written, the owner, the word, then told.
+    /// Giving back: what is shown has been written; then come the owner, the word, and the message.
     GiveOwner(Word, Next),
     GiveWord(Word, Next),
     GiveTell(Next),
@@ -68,7 +67,7 @@ enum Step {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Next {
     Top,
-    /// The one in hand is put in place.
+    /// The session in hand is put in place.
     Take,
 }
 
@@ -76,27 +75,27 @@ enum Next {
 pub struct Process {
     pub slot: u32,
     pub pool: u32,
-    /// Of settings: all up to this one were there when it was started.
+    /// The last change of settings that existed when the backend was started.
     started: u64,
-    /// And up to this one it has read.
+    /// The last change of settings that it has read.
     read: u64,
     pub inbox: VecDeque<ToBackend>,
     pub outbox: VecDeque<FromBackend>,
     step: Step,
     held: SessionId,
-    /// The one that was given back last, to be told.
+    /// The session that was given back last, to be reported.
     leaving: SessionId,
     /// Received, and not yet in place.
     in_hand: SessionId,
     retire_wanted: bool,
-    /// It goes because it has taken the ticket.
+    /// It leaves because it has taken the ticket.
     has_ticket: bool,
     just_taken: bool,
     tells: bool,
-    /// The one that it holds was greeted here.
+    /// The session that it holds was greeted here.
     greeted_here: bool,
     dedicated: bool,
-    /// So it is because it was told to keep sessions.
+    /// It is dedicated because it was told to keep sessions.
     kept: bool,
     begun_us: u64,
     cpu_us: u64,
@@ -104,7 +103,7 @@ pub struct Process {
 }
 
 impl Process {
-    /// It has attached.
+    /// A process that has attached.
     pub fn new(slot: u32, pool: u32, started: u64, world: &mut World) -> Process {
         world.set_word(slot, Word::Idle);
         Process {
@@ -113,7 +112,7 @@ impl Process {
             started,
             read: started,
             inbox: VecDeque::new(),
-            // "I am idle".
+            // The message "I am idle".
             outbox: VecDeque::from([FromBackend::Release(0)]),
             step: Step::Top,
             held: 0,
@@ -132,7 +131,7 @@ impl Process {
         }
     }
 
-    /// Processor time that it has used: all that a transaction takes.
+    /// CPU time that it has used: the full time of each transaction.
     pub fn cpu_us(&self, now_us: u64) -> u64 {
         match self.step {
             Step::Run(_) => self.cpu_us + now_us.saturating_sub(self.begun_us),
@@ -163,7 +162,7 @@ impl Process {
         self.held
     }
 
-    /// Does it sleep, and nothing wakes it but time or others?
+    /// Does it sleep, and wakes only by time or by other processes?
     pub fn rests(&self, world: &World) -> bool {
         match self.step {
             Step::Sleep => self.inbox.is_empty() && !self.client_speaks(world),
@@ -177,8 +176,7 @@ impl Process {
         }
     }
 
-    /// Does it sleep, has nobody asked it for anything, and was all read that
-    /// it has said?
+    /// Does it sleep without a pending message, and was all read that it has sent?
     pub fn sleeps(&self) -> bool {
         self.step == Step::Sleep && self.inbox.is_empty() && self.outbox.is_empty()
     }
@@ -232,7 +230,7 @@ impl Process {
         )
     }
 
-    /// Its process ends. In order: what it has in hand it gives back.
+    /// Ends the process. `in_order`: it gives back the session that it has in hand.
     pub fn die(&mut self, in_order: bool) {
         if in_order && self.in_hand != 0 {
             self.outbox.push_back(FromBackend::Release(self.in_hand));
@@ -242,13 +240,13 @@ impl Process {
         self.has_ended = true;
     }
 
-    /// Received, and in no place yet.
+    /// Has it received a session that is in no place yet?
     pub fn has_in_hand(&self) -> bool {
         self.in_hand != 0
     }
 
-    /// What users' own code may make of it: it says of itself what is not so, in any
-    /// order, keeps what it has in hand, and ends.
+    /// What users' own code may do to it: it makes false statements about itself, in any order,
+    /// keeps the session that it has in hand, and ends.
     pub fn lies_and_ends(&mut self, random: &mut Random) {
         for _ in 0..random.below(4) {
             let lie = match random.below(3) {
@@ -373,12 +371,12 @@ impl Process {
         world.keeps || world.tenant_of(self.held).is_some_and(|it| it.keeps)
     }
 
-    /// Is it told to keep its session no longer than a transaction lasts, and to say so?
+    /// Is it told to keep its session no longer than a transaction lasts, and to report it?
     fn is_counted(&self, world: &World) -> bool {
         world.tenant_of(self.held).is_some_and(|it| it.is_counted)
     }
 
-    /// Whom it serves, or is about to, as far as it may count for a limit.
+    /// The sessions that it serves, or is about to, as far as they may count for a limit.
     pub fn serves(&self) -> impl Iterator<Item = SessionId> + '_ {
         let is_at_work = matches!(self.step, Step::Run(_) | Step::Blocked(_) | Step::Idles(_));
         let held = (is_at_work && !self.dedicated).then_some(self.held);
@@ -391,7 +389,7 @@ impl Process {
         all.filter(|_| !self.has_ended)
     }
 
-    /// Does it keep its session in its sleep, and is not told to any more?
+    /// Does it keep its session while it sleeps, though it is no longer told to?
     pub fn keeps_in_vain(&self, world: &World) -> bool {
         self.sleeps() && self.kept && !self.is_told_to_keep(world)
     }
@@ -405,7 +403,7 @@ impl Process {
             let tainted = world
                 .client(self.held)
                 .is_some_and(|client| client.taints > 0);
-            // Not while it shows itself free, and may have been claimed.
+            // Not while it shows itself free, as it may have been claimed.
             let is_busy = world.backends[self.slot as usize].word == Word::Busy;
             self.kept = !tainted && is_busy && self.is_told_to_keep(world);
             let taints = tainted || self.kept;
@@ -469,7 +467,7 @@ impl Process {
 
     fn take_instead(&mut self, world: &mut World) -> Step {
         if self.held != 0 {
-            // Now and then there is news of it.
+            // Sometimes the session has changes to report.
             let has_news = world.session(self.held).transactions % 3 == 0;
             let tells = has_news || self.is_counted(world);
             return self.give_back(world, Word::Busy, Next::Take, tells);
@@ -477,8 +475,8 @@ impl Process {
         self.take(world)
     }
 
-    /// What it needs of settings: one that is too old
-    /// for a session ends, and gives it back.
+    /// Compares what the session needs of settings: a backend that is too old for the session gives
+    /// it back and ends.
     fn take(&mut self, world: &mut World) -> Step {
         if let Some(client) = world.client(self.in_hand) {
             let (needs, greeted) = (client.needs, client.greeted);
@@ -504,7 +502,7 @@ impl Process {
         let now_us = world.now_us;
         let (asked, has_gone, transaction_us) = match world.client(id) {
             Some(client) => (client.asked > 0, client.has_gone, client.transaction_us),
-            // Its socket was shut down.
+            // The session's socket was shut down.
             None => (false, true, 0),
         };
         if asked || has_gone {
@@ -577,7 +575,7 @@ impl Process {
                 world.set_word(self.slot, Word::Busy);
                 self.in_hand = id;
                 if self.held != 0 && self.dedicated {
-                    // It cannot leave: the new one goes elsewhere.
+                    // The held session cannot leave: the new one goes elsewhere.
                     self.outbox.push_back(FromBackend::Release(id));
                     self.in_hand = 0;
                     return Step::Top;
@@ -605,7 +603,7 @@ impl Process {
         }
     }
 
-    /// What it is told meanwhile it hears at once, unless it waits to write.
+    /// Messages are read at once meanwhile, unless the backend waits to write.
     fn idle_in_transaction(
         &mut self,
         until_us: u64,
@@ -613,7 +611,7 @@ impl Process {
         random: &mut Random,
     ) -> Step {
         if world.now_us >= until_us || self.client_has_gone(world) {
-            // It has used no processor time.
+            // It has used no CPU time.
             self.begun_us = world.now_us;
             return self.end_transaction(world, random);
         }

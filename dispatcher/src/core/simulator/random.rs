@@ -1,4 +1,4 @@
-//! Numbers that a seed decides.
+//! Random numbers that a seed determines.
 
 /// SplitMix64: small, and the same everywhere.
 pub struct Random(u64);
@@ -16,7 +16,7 @@ impl Random {
         mixed ^ (mixed >> 31)
     }
 
-    /// Below `end`, which is not 0.
+    /// A number below `end`, which is not 0.
     pub fn below(&mut self, end: usize) -> usize {
         (self.next() % end as u64) as usize
     }
@@ -25,7 +25,7 @@ impl Random {
         least + self.next() % (most - least + 1)
     }
 
-    /// Once in so many times.
+    /// True once in this number of times, on average.
     pub fn once_in(&mut self, times: usize) -> bool {
         self.below(times) == 0
     }

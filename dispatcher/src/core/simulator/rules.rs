@@ -1,12 +1,11 @@
-//! What the rules of sharing say, checked where the core acts on them, whatever has
-//! happened: docs/design/pools.md has the rules.
+//! The rules of sharing, checked where the core acts on them (docs/design/pools.md has the rules).
 
 use super::shell::Shell;
 use crate::core::backends::Life;
 use crate::core::sessions::Whereabouts;
 use crate::core::{Backend, Core, SessionId, Words};
 
-/// Backends that go in this sweep, by slot and serial.
+/// Backends that this sweep retires, by slot and serial.
 #[derive(Default)]
 pub(super) struct TooOld {
     pub backends: Vec<(u32, u64)>,
@@ -27,7 +26,7 @@ impl Core {
             !self.places(0).is_overdrawn(),
             "more backends than there are places"
         );
-        // The same as the parameters say it, and not by sizing.rs.
+        // The same limit, computed from the parameters and not by sizing.rs.
         let count = |is_so: &dyn Fn(u32) -> bool| {
             let slots = self.backends.iter().map(|(slot, _)| slot);
             slots.filter(|slot| is_so(*slot)).count()
@@ -47,7 +46,7 @@ impl Core {
         );
     }
 
-    /// Whoever a backend of this pool starts as, it is one of the pool's tenants.
+    /// The role as which a backend of this pool starts belongs to one of the pool's tenants.
     pub(super) fn check_starts_as(&self, number: u32) {
         let starts_as = self.starts_as(number).expect("somebody waits");
         let pool = self.pool(number).expect("it is there");
@@ -55,9 +54,9 @@ impl Core {
         assert_eq!(starts_as.role_oid, own, "as of another role's");
     }
 
-    /// One more is started for a pool. If it is an extra one there are as many left as that
-    /// role has of those that wait there which has fewest, or more than are kept for roles
-    /// with few.
+    /// One more backend is started for a pool. If it is an extra one, the number left is at least
+    /// what the role with the fewest backends has, of those that wait there; or more are left than
+    /// are kept for roles with few.
     pub(in crate::core) fn check_share(&self, pool: u32, words: &impl Words) {
         let (places, limits) = (self.places(0), &self.limits);
         let own = self.least_of_roles(pool, words) + self.backends.lives(pool).of_no_role();
@@ -67,7 +66,7 @@ impl Core {
         if !is_extra || superuser_s.is_some_and(|own| own < 3) {
             return;
         }
-        // What a superuser's role has counts by itself, without those that are nobody's yet.
+        // A superuser's role counts by itself, without backends that have no role yet.
         let own = superuser_s.map_or(own, |its| own.min(its + 1));
         let left = limits.ceiling - total;
         let beyond = limits.ceiling - places.most_shared();
@@ -79,8 +78,8 @@ impl Core {
         );
     }
 
-    /// A ticket is given out: nobody goes for a pool that may have no more, nor one
-    /// that is reserved.
+    /// A ticket is issued: no backend leaves for a pool that may have no more, and no reserved one
+    /// leaves.
     pub(super) fn check_offer(&self, slots: &[u32]) {
         for (nth, slot) in slots.iter().enumerate() {
             assert!(!slots[..nth].contains(slot), "it is told twice");
@@ -106,8 +105,8 @@ impl Core {
         }
     }
 
-    /// A dedicated session is told to end: there are too many of them, and it is not
-    /// one of those that came while there was room.
+    /// A dedicated session is told to end: there are too many, and it did not come while there was
+    /// room.
     pub(super) fn check_evicted(&self, slot: u32) {
         let places = self.places(0);
         assert!(places.has_excess(), "ended though there is room");
@@ -124,7 +123,8 @@ impl Core {
         );
     }
 
-    /// A client is ended that has been idle for so long, by what the core has seen, and really.
+    /// A client is ended that has been idle for long enough, both by what the core has seen and in
+    /// reality.
     pub(super) fn check_idle_ended(&self, slot: u32, idle_us: u64, really_us: u64) {
         let least_us = self.limits.extra_idle_timeout_us;
         assert!(
@@ -139,7 +139,7 @@ impl Core {
         assert!(self.backends.get(slot).is_some_and(is_of_role));
     }
 
-    /// It is decided that one is: what others are measured to do meanwhile does not count.
+    /// Checked at the decision: what others are measured to do meanwhile does not count.
     pub(in crate::core) fn check_waits_in_vain(&self) {
         let waits_in_vain = |id: SessionId| {
             let role = self.key_of(id).map(|key| key.role_oid);
@@ -154,7 +154,7 @@ impl Core {
         );
     }
 
-    /// Sessions keep their backends while they are few, and only then.
+    /// Sessions keep their backends exactly while they are few.
     pub(super) fn check_threshold(&self, keeps: bool) {
         let most = (self.limits.sharing_threshold).min(self.places(0).most_dedicated());
         let live = self.sessions.live();
@@ -166,7 +166,7 @@ impl Core {
         assert!(keeps || !is_few, "{live} keep none, and {most} may");
     }
 
-    /// Backends whose time is over, the oldest of each pool that has others.
+    /// Backends whose lifetime is over: the oldest of each pool that has others.
     pub(super) fn too_old(&self) -> TooOld {
         let oldest = |number: u32| {
             let slots = self.pool_backends(number).iter().copied();
@@ -198,7 +198,7 @@ impl Core {
         })
     }
 
-    /// After each round: those that were so before the sweep have been told to go.
+    /// Runs after each round: backends that were too old before the sweep have been told to leave.
     pub(super) fn check_lifetime(&self, before: &mut TooOld) {
         (before.backends).retain(|(slot, serial)| self.is_too_old(*slot, *serial));
         assert!(
@@ -208,8 +208,7 @@ impl Core {
         );
     }
 
-    /// Each pool with sessions has the backends that it is to have at least, as far
-    /// as there is room.
+    /// Each pool with sessions has its minimum of backends, as far as there is room.
     pub(super) fn check_least(&self, words: &impl Words) {
         for number in self.pools.existing().iter() {
             let starts = self
@@ -220,7 +219,7 @@ impl Core {
         }
     }
 
-    /// Nor has it fewer for any reason but these.
+    /// A pool has fewer backends only for one of these reasons.
     fn check_has_least(&self, number: u32) {
         let has = self.pool_backends(number).len();
         let least = self.min_backends(number);
@@ -231,8 +230,8 @@ impl Core {
         );
     }
 
-    /// What a lowered max_backends, or nobody's need, makes too many has gone: but the last of
-    /// each pool, as far as no other could log in.
+    /// Backends beyond a lowered max_backends, or that are no longer needed, have left; the last
+    /// backend of each pool may stay.
     fn check_most(&self, words: &impl Words) {
         for number in self.pools.existing().iter() {
             let long_idle = self.long_idle(number, words).len();
@@ -243,7 +242,7 @@ impl Core {
             );
         }
         let are_last = |number: &u32| self.serving_backends(*number) <= 1;
-        // One that has ended has its place until it is known whom it had.
+        // An ended backend keeps its place until it is known which sessions it had.
         assert!(
             !self.burials.is_empty()
                 || !self.places(0).has_surplus()
@@ -253,8 +252,8 @@ impl Core {
         );
     }
 
-    /// One more backend is taken to be held: there are more than may be otherwise, or
-    /// somebody had waited for so long when the tick came.
+    /// One more backend counts as held: there are more than otherwise permitted, or a session had
+    /// waited for long when the tick came.
     pub(super) fn check_held(&self, before: usize, waited_us: u64, was_surplus: bool) {
         let timeout_us = self.limits.session_wait_timeout_us;
         let least_us = match timeout_us {
@@ -274,10 +273,10 @@ impl Core {
         longest_us.max().unwrap_or(0)
     }
 
-    /// A session goes to be served: nobody of its line who came before is still waiting.
+    /// A session goes to be served: no earlier session of its line is still waiting.
     pub(super) fn check_turn(&self, id: SessionId) {
         if self.limits.force_migration {
-            // Who waits for another backend than his last one is passed over.
+            // A session that waits for another backend than its last one is passed over.
             return;
         }
         let session = self.sessions.get(id).expect("it is there");
@@ -291,7 +290,7 @@ impl Core {
         );
     }
 
-    /// For which pool a backend goes.
+    /// The pool for which a backend leaves.
     pub(super) fn makes_room(&self, slot: u32) -> Option<u32> {
         self.backends.get(slot)?.makes_room_for()
     }
@@ -306,7 +305,7 @@ impl Core {
 }
 
 impl Shell {
-    /// Nothing happens any more: no backend comes, and none that is kept goes.
+    /// At rest: no backend is started, and none that is kept leaves.
     pub fn check_rest(&self, opened_before: u64) {
         self.core.check_least(&self.world);
         self.core.check_most(&self.world);

@@ -1,5 +1,5 @@
-//! One seed's story: how many of everything there are, and what happens; the_end.rs: that
-//! at the end all have been served.
+//! One seed's run: the sizes, and the events. the_end.rs checks that at the end all sessions have
+//! been served.
 
 use super::coming_in::ComingIn;
 use super::process::FromBackend;
@@ -14,7 +14,7 @@ use std::collections::VecDeque;
 
 const TICK_US: u64 = 20_000;
 pub(super) const SWEEP_US: u64 = 1_000_000;
-/// Where there is very much all tables are checked in one round of so many.
+/// If there is very much, all tables are checked in one of this number of rounds.
 const CHECKED_EACH: usize = 16;
 
 pub struct Scenario {
@@ -24,27 +24,27 @@ pub struct Scenario {
     pub(super) pools: u32,
     pub(super) most_sessions: usize,
     steps: u64,
-    /// So many times as much happens in one step as where there are few.
+    /// The factor by which more happens in one step than where there are few.
     pub(super) at_once: usize,
     rounds: usize,
     last_tick_us: u64,
-    /// Those before it, the last one first.
+    /// The ticks before it, the last one first.
     ticks_us: VecDeque<u64>,
     last_sweep_us: u64,
-    /// When this sweep began.
+    /// The backends that were too old when this sweep began.
     too_old: TooOld,
     /// Since limits were changed in flight.
     pub(super) ticks_since_change: u32,
-    /// Something happens that is nobody's fault: deaths, refusals, ...
+    /// Failures occur that no process causes by lying: deaths, refusals, ...
     pub(super) is_troubled: bool,
-    /// Backends of these say what is not so, and end with whom they have in hand.
+    /// Backends make false statements, and end with the session that they have in hand.
     pub(super) has_liars: bool,
     pub(super) may_start: bool,
     pub(super) holds: Vec<u32>,
     pub(super) has_crashed: bool,
-    /// Backends of some roles serve no other.
+    /// Backends of some roles serve no other role.
     pub(super) are_some_apart: bool,
-    /// Who may come in, in the seeds that know limits of that.
+    /// Limits on new sessions, in the seeds that have them.
     pub(super) coming_in: Option<ComingIn>,
 }
 
@@ -56,7 +56,7 @@ impl Scenario {
         let mut pools = random.between(1, if has_many { 40 } else { 6 }) as u32;
         let is_large = random.once_in(10);
         let mut most_sessions = random.between(1, if is_large { 3000 } else { 120 }) as usize;
-        // Nor by chance, and none that was kept before there was this.
+        // Not drawn at random, and not in seeds that were kept before this existed.
         let is_huge = seed % 20 == 12;
         if is_huge {
             slots = random.between(200, 1_000) as usize;
@@ -71,7 +71,7 @@ impl Scenario {
             max_dedicated,
             sharing_threshold: random.below(2) * random.below(12),
             max_extra: random.once_in(3).then(|| random.below(5)),
-            // Not by chance: the seeds that are kept shall mean what they did.
+            // Not drawn at random, so that kept seeds keep their meaning.
             extra_idle_timeout_us: if seed % 8 == 5 { 300_000 } else { 0 },
             ceiling: slots,
             for_superusers: 0,
@@ -88,17 +88,17 @@ impl Scenario {
             backend_lifetime_us: random.below(2) as u64 * random.between(1_000_000, 20_000_000),
             force_migration: random.once_in(6),
             native_when_waiting: 0,
-            // Nor by chance, and none that was kept before there was this.
+            // Not drawn at random, and not in seeds that were kept before this existed.
             backends_for_steals: if seed % 16 == 9 { 6 } else { 0 },
         };
-        // Drawn for nothing any more: the seeds that are kept shall mean what they did.
+        // Drawn but no longer used, so that kept seeds keep their meaning.
         let _ = random.between(1, 8);
         let start_us = if random.once_in(4) { 400_000 } else { 4_000 };
         let is_troubled = !random.once_in(4);
         let sizes = (most_sessions + 8, pools as usize + 2, slots);
         let mut shell = Shell::new(seed, limits, sizes, random);
         shell.start_us = start_us;
-        // Not by chance: the seeds that are kept shall mean what they did.
+        // Not drawn at random, so that kept seeds keep their meaning.
         shell.is_short = seed % 11 == 3;
         shell.are_some_lost = is_troubled && seed % 7 == 6;
         shell.logs = logs;
@@ -122,7 +122,7 @@ impl Scenario {
             too_old: TooOld::default(),
             ticks_since_change: 0,
             is_troubled,
-            // Nor by chance, and none that was kept before there was this.
+            // Not drawn at random, and not in seeds that were kept before this existed.
             has_liars: matches!(seed % 16, 3 | 14) || is_huge,
             may_start: true,
             holds: Vec::new(),
@@ -187,7 +187,7 @@ impl Scenario {
             self.summary.kept += mode as u64;
             let weight = self.random().below(3) as i32 * 100;
             let reserve = self.random().below(2) as i32;
-            // Not by chance: the seeds that are kept shall mean what they did.
+            // Not drawn at random, so that kept seeds keep their meaning.
             let memory = (self.shell.world.now_us % 30) as i32 - 1;
             let group = (role, database);
             let sessions = self.coming_in.as_ref().map_or(-1, |it| it.set_for(group));
@@ -203,7 +203,7 @@ impl Scenario {
     }
 
     pub(super) fn openings_go_on(&mut self) {
-        // The postmaster waits for all to have ended before it starts anew.
+        // The postmaster waits for all processes to end before it starts anew.
         let mut processes = self.shell.processes.iter().flatten();
         self.has_crashed &= processes.any(|process| process.has_ended);
         if self.has_crashed {
@@ -274,13 +274,13 @@ impl Scenario {
             self.shell.tell(Event::Sweep);
         }
         self.shell.tell(Event::RoundEnds);
-        // Of very many some have their turn in each round.
+        // Of very many waits, some end in each round.
         if is_tick && self.shell.core.expiring.is_empty() {
             let limit_us = self.limits.session_wait_timeout_us;
             let waited_us = self.shell.core.longest_wait_us();
-            // Where there are many pools each has its turn in some ticks.
+            // If there are many pools, each has its turn within some ticks.
             let turn = self.shell.core.ticks_for_all_pools();
-            // One that has waited elsewhere, and comes back, may miss its pool's turn.
+            // A session that has waited elsewhere, and comes back, may miss its pool's turn.
             let turn = if turn > 1 { 2 * turn } else { turn };
             self.ticks_us.truncate(turn);
             let late_us = match turn {
@@ -325,7 +325,7 @@ impl Scenario {
                 let mut of_pool = shell.processes.iter().flatten();
                 of_pool.any(|it| it.pool == number && it.outbox.contains(&FromBackend::Release(0)))
             };
-            // It looks before it sleeps.
+            // The backend looks before it sleeps.
             let will_say = |slot: u32| {
                 let process = shell.processes[slot as usize].as_ref();
                 process.is_some_and(|it| {

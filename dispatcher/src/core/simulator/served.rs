@@ -1,8 +1,7 @@
-//! How many sessions of a role in a database are served at a time, where pg_baton.
-//! pool_max_backends says so: counted beside the core, by what processes do.
+//! How many sessions of a role in a database are served at a time under pg_baton.pool_max_backends:
+//! counted beside the core, by what processes do.
 //!
-//! Whoever was handed out before its tenant was counted is not counted, nor is one that is
-//! dedicated.
+//! Sessions handed out before their tenant was counted are not counted, nor are dedicated sessions.
 
 use super::shell::Shell;
 use super::world::World;
@@ -11,12 +10,12 @@ use std::collections::BTreeMap;
 
 #[derive(Default)]
 pub struct Served {
-    /// Orders what follows.
+    /// Orders the following events.
     step: u64,
     /// Since when each tenant is counted.
     counted_since: BTreeMap<u32, u64>,
     handed_out: BTreeMap<SessionId, u64>,
-    /// The most that were served within a limit.
+    /// The most sessions that were served within a limit.
     pub most_within_limit: usize,
 }
 
@@ -46,7 +45,7 @@ impl Served {
 }
 
 impl Shell {
-    /// One is handed out: its group has no more than it may.
+    /// A session is handed out: its group stays within its limit.
     pub fn check_limit(&mut self, id: SessionId) {
         let of = |id: SessionId| {
             let client = self.world.clients[id as u32 as usize].as_ref();
@@ -56,7 +55,7 @@ impl Shell {
             return;
         };
         let limits = self.core.groups.get(group).and_then(|it| it.limits());
-        // As long as it is not known, one.
+        // One, as long as the limit is not known.
         let Some(most) = limits.map_or(Some(1), |limits| limits.max_backends) else {
             return;
         };

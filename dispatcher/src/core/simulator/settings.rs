@@ -1,10 +1,10 @@
-//! What is set for roles and databases, and what all starting backends read: when it
+//! The settings of roles and databases, and those that all starting backends read: when they
 //! changed.
 
 use super::shell::Shell;
 use std::collections::BTreeMap;
 
-/// By which mark changes of settings are told; some share one, as in baton_shared.h.
+/// Which mark announces changes of settings; some share one, as in baton_shared.h.
 pub fn mark_of(database: u32, role: u32) -> usize {
     match database as usize * 5 + role as usize {
         small @ ..15 => 1 + small % 13,
@@ -15,19 +15,19 @@ pub fn mark_of(database: u32, role: u32) -> usize {
 /// The last changes that concern a session, as of its login.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Needs {
-    /// Who greets it has read this one.
+    /// The backend that greets the session has read this change.
     pub change: u64,
-    /// Who serves it has been started after this one.
+    /// The backend that serves the session was started after this change.
     pub start: u64,
 }
 
 #[derive(Default)]
 pub struct Settings {
-    /// So often something has changed: who starts now has read all of it.
+    /// The number of changes; a backend that starts now has read all of them.
     pub changes: u64,
     /// The last change of what all starting backends read.
     starts: u64,
-    /// The last changes that this mark tells of.
+    /// The last changes that this mark announces.
     by_mark: BTreeMap<usize, Needs>,
 }
 
@@ -47,8 +47,8 @@ impl Settings {
 }
 
 impl Shell {
-    /// Somebody sets something for a role, a database, or both. Now and then it is
-    /// something that only a starting backend takes.
+    /// A setting of a role, a database, or both changes. Sometimes it is one that only a starting
+    /// backend takes.
     pub fn settings_change(&mut self, mark: usize) {
         let settings = &mut self.world.settings;
         settings.changes += 1;
@@ -61,7 +61,7 @@ impl Shell {
         self.carry_out();
     }
 
-    /// The configuration is loaded anew, with what starting backends read.
+    /// The configuration is loaded anew, with settings that starting backends read.
     pub fn starts_change(&mut self) {
         let settings = &mut self.world.settings;
         settings.changes += 1;

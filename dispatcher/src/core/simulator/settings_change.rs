@@ -1,5 +1,5 @@
-//! Settings that concern more pools, or pools with more backends, than a round looks at;
-//! and what a change of them costs the sessions that are there: nothing.
+//! Settings that concern more pools, or pools with more backends, than a round looks at. A change
+//! of them costs the existing sessions nothing.
 
 use super::many::ask;
 use super::settings::mark_of;
@@ -21,7 +21,7 @@ fn tenants(crowds: &[Crowd]) -> Steady<'_> {
     with_all_backends(crowds, limits(2 * POOLS))
 }
 
-/// Nobody sleeps before it is over.
+/// The event loop does not sleep before all is done.
 fn round_ends(steady: &mut Steady<'_>) {
     assert!(steady.shell.core.has_more(), "it sleeps");
     steady.shell.tell(Event::RoundEnds);
@@ -73,7 +73,7 @@ fn and_about_those_alone_whose_settings_have_changed() {
     assert!(!steady.shell.core.has_more());
 }
 
-/// The first ones' settings change in each round.
+/// The settings of the first pools change in each round.
 #[test]
 fn and_about_the_last_ones_however_often_the_first_ones_change() {
     let crowds = each_with_one();
@@ -104,7 +104,7 @@ fn no_change_costs_a_session_that_was_there_its_backend() {
     assert_eq!((steady.shell.opened, steady.shell.outdated), (opened, 0));
 }
 
-/// And who was there is served by these as well.
+/// And sessions from before the change are served by these backends as well.
 #[test]
 fn who_comes_after_a_reload_is_served_by_backends_from_after_it() {
     let crowds = [crowd(0, 18)];
@@ -112,7 +112,8 @@ fn who_comes_after_a_reload_is_served_by_backends_from_after_it() {
     let number = only_pool(&steady);
     steady.shell.starts_change();
     let new = steady.log_in(0);
-    // Those that he is handed to end, and no others; whoever serves him is from after it.
+    // Only the backends that the session is handed to end; the one that serves it is from after the
+    // change.
     for _ in 0..3 {
         assert!(is_answered(&mut steady, new));
     }
@@ -135,13 +136,14 @@ fn one_that_starts_as_it_changes_serves_who_came_before() {
     let client = steady.shell.world.client(old).expect("it is there");
     assert_eq!(client.answered, 1);
     assert_eq!((steady.shell.opened, steady.shell.outdated), (1, 0));
-    // Who comes after it has one for himself.
+    // A session that comes after the change has a backend of its own.
     let new = steady.log_in(0);
     assert!(is_answered(&mut steady, new));
     assert_eq!((steady.shell.opened, steady.shell.outdated), (2, 1));
 }
 
-/// Before each who comes they change again: each has the backend that was started for him.
+/// The settings change again before each session comes: each has the backend that was started for
+/// it.
 #[test]
 fn who_comes_while_they_change_all_the_time_is_served() {
     let crowds = [crowd(0, 0)];
@@ -159,7 +161,7 @@ fn who_comes_while_they_change_all_the_time_is_served() {
     assert!(steady.shell.opened <= 5);
 }
 
-/// Their pool_mode is not dedicated any more.
+/// Their pool_mode is no longer dedicated.
 #[test]
 fn very_many_backends_that_keep_their_sessions_no_longer_are_woken_some_in_a_round() {
     let crowds = [crowd(0, BACKENDS)];
@@ -193,7 +195,7 @@ fn very_many_backends_that_keep_their_sessions_no_longer_are_woken_some_in_a_rou
     }
 }
 
-/// Another one gets its number.
+/// Another pool gets its number.
 #[test]
 fn nothing_is_to_be_done_to_a_pool_that_is_no_more() {
     let crowds = each_with_one();

@@ -1,6 +1,6 @@
-//! Who gets how much: the real core beside crowds that behave all the time as they
-//! do, and nothing goes wrong. What comes of the rules over seconds is checked here,
-//! what must hold at each step is by the other seeds.
+//! The shares of tenants and pools: the real core beside crowds that behave evenly, without any
+//! failure. These tests check what the rules achieve over seconds; the other seeds check what must
+//! hold at each step.
 
 use super::random::Random;
 use super::shell::Shell;
@@ -21,11 +21,11 @@ pub(super) struct Crowd {
     pub think_us: u64,
     pub weight: i32,
     pub reserve: i32,
-    /// Each request is a new session's.
+    /// Each request comes from a new session.
     pub is_new_each_time: bool,
     /// Of role 0, as others are: their pools differ by startup options alone.
     pub is_of_role_0: bool,
-    /// Its role has no pool of its own: it is the database's.
+    /// Its role has no pool of its own: it uses the database's.
     pub is_in_one_pool: bool,
     /// pg_baton.pool_max_backends; 0: none.
     pub most: i32,
@@ -49,7 +49,7 @@ pub(super) fn busy(pool: usize, clients: usize) -> Crowd {
     }
 }
 
-/// One that asks now and then.
+/// A client that seldom asks.
 pub(super) fn quiet(pool: usize) -> Crowd {
     Crowd {
         think_us: 100_000,
@@ -88,9 +88,9 @@ pub(super) struct Steady<'a> {
     crowds: &'a [Crowd],
     pub members: Vec<Member>,
     served: Vec<Served>,
-    /// From when a process says that it exits until it has.
+    /// The time from a process's report that it exits until its end.
     exit_us: u64,
-    /// Since when that of a slot does.
+    /// Since when the process in each slot exits.
     exits_since_us: Vec<Option<u64>>,
 }
 
@@ -139,7 +139,7 @@ impl Steady<'_> {
                 });
             }
         }
-        // What the logins did is no turn's.
+        // The work of the logins belongs to no turn.
         steady.shell.costs.turn_ends();
         steady
     }
@@ -205,7 +205,7 @@ impl Steady<'_> {
         id
     }
 
-    /// Runs for so long; only what is answered after the first second counts.
+    /// Runs for this number of seconds; only answers after the first second count.
     pub fn run(mut self, seconds: u64) -> (Vec<Served>, u64) {
         self.go_on(1_000_000, false);
         self.go_on(seconds * 1_000_000, true);
@@ -215,7 +215,7 @@ impl Steady<'_> {
         (self.served, self.shell.opened)
     }
 
-    /// For so long.
+    /// Runs for this time.
     pub fn go_on(&mut self, for_us: u64, counts: bool) {
         let begin_us = self.shell.world.now_us;
         let opened = self.shell.opened;
@@ -250,7 +250,7 @@ impl Steady<'_> {
             if counts {
                 self.count_backends();
             }
-            // Whatever the turns are, to pass a backend on costs more than a transaction.
+            // Whatever the turns are, passing a backend on costs more than a transaction.
             let seconds = (now_us - begin_us) / 1_000_000 + 1;
             assert!(
                 self.shell.opened - opened <= seconds * 20 * slots as u64,
@@ -427,7 +427,7 @@ fn what_is_reserved_in_a_pool_is_there_whoever_else_asks() {
     assert!(served[1..].iter().all(|one| one.answers > 2_000));
 }
 
-/// It waits for those in the ready queue, and one of each other's.
+/// It waits for the sessions in the ready queue, and one of each other tenant's.
 #[test]
 fn a_quiet_tenant_of_a_pool_waits_for_no_crowd() {
     let crowds = [in_one_pool(busy(0, 300)), in_one_pool(quiet(1))];
@@ -450,8 +450,8 @@ pub(super) fn come_to_equal_shares(steady: &mut Steady<'_>) {
     assert_eq!((steady.shares(), steady.shell.opened), (vec![4, 4], before));
 }
 
-/// However many each had when the other came, and however short its sessions wait; and
-/// then none is passed on any more.
+/// However many backends each had when the other came, and however short its sessions wait; after
+/// that none is passed on any more.
 #[test]
 fn equal_busy_pools_come_to_equal_shares_and_stay() {
     for exit_us in [0, 15_000] {
@@ -491,12 +491,12 @@ fn fifty_busy_users_on_eight_backends_are_served_evenly_within_seconds() {
     assert!(longest_us < Some(&2_500_000), "{longest_us:?}");
     let most = served.iter().map(|one| one.backends.0).max();
     assert_eq!(most, Some(1));
-    // And what is passed on is paid for: less than one in 250 ms of each.
+    // And passing on stays cheap: each backend is passed on less than once in 250 ms.
     assert!(opened < 11 * 8 * 1000 / 250, "{opened}");
 }
 
-/// Others have the processors: what is lost is a part that does not grow with it, and
-/// nobody waits for longer than a round may take.
+/// Other processes have the CPUs: the lost fraction does not grow with the cost, and no session
+/// waits for longer than a round may take.
 #[test]
 fn turns_are_as_long_as_passing_backends_on_is_dear() {
     for (start_us, exit_us) in [(8_000, 2_000), (30_000, 20_000), (60_000, 30_000)] {
@@ -534,7 +534,7 @@ fn a_quiet_user_waits_for_no_crowd() {
     let crowds = [busy(0, 300), quiet(1)];
     let (served, _) = Steady::new(&crowds, limits(8)).run(6);
     assert!(served[1].answers > 30, "{:?}", served[1]);
-    // Its backend is kept; it is a transaction, and a turn of the loop.
+    // Its backend is kept: the wait is a transaction, and a turn of the loop.
     assert!(served[1].p99_us() < 4_000, "{:?}", served[1]);
     assert!(served[0].answers > 20_000, "{}", served[0].answers);
 }
@@ -552,8 +552,8 @@ fn who_is_quiet_or_new_does_not_wait_behind_a_crowd_of_his_own_user() {
     };
     let crowds = [busy(0, 300), rare, newcomer];
     let (served, _) = Steady::new(&crowds, limits(8)).run(8);
-    // All of them is 300 / 8 transactions of 2 ms; before a session are those in the
-    // ready queue, and every other one of those.
+    // All of them take 300 / 8 transactions of 2 ms. Before a session come those in the ready
+    // queue, and every other one of the crowd.
     assert!(served[0].times_us[served[0].times_us.len() / 2] > 60_000);
     for one in &served[1..] {
         assert!(one.answers > 30, "{one:?}");
@@ -569,13 +569,13 @@ fn however_many_pools_want_a_backend_no_event_looks_at_all_of_them() {
     steady.go_on(100_000, false);
     steady.shell.most_looks = 0;
     steady.go_on(1_000_000, false);
-    // At 256 a few times each, and at those that have backends.
+    // At 256 pools a few times each, and at those that have backends.
     assert!(
         steady.shell.most_looks < 3000,
         "{}",
         steady.shell.most_looks
     );
-    // And all come to their turns: 160 a second.
+    // And all have their turns: 160 a second.
     let (served, opened) = steady.run(8);
     let without = served.iter().filter(|one| one.answers == 0).count();
     assert_eq!(without, 0, "{opened} backends, and some were never served");
@@ -598,8 +598,8 @@ fn those_that_always_ask_keep_every_other_turn() {
     assert!(old * 10 > new * 8, "{old} {new}");
 }
 
-/// A backend dies without a word, and while those are looked for whom it may have had
-/// another one comes.
+/// A backend dies without a message. While its possible sessions are looked for, another backend
+/// starts.
 #[test]
 fn who_asks_while_a_dead_backend_s_sessions_are_looked_for_is_answered_once() {
     let crowds = [Crowd {
@@ -640,6 +640,6 @@ fn who_asks_while_a_dead_backend_s_sessions_are_looked_for_is_answered_once() {
     for at in asking {
         assert_eq!(steady.members[at].answered, 1, "{at}");
     }
-    // It had given its first one back, which was new.
+    // It had given its first session back, which was new.
     assert_eq!(steady.shell.core.sessions().live(), 12_000);
 }

@@ -1,5 +1,5 @@
-//! The dispatcher without system calls, on the simulated world: what has happened is told
-//! to the core, and carry_out.rs does what that says.
+//! The dispatcher without system calls, on the simulated world: it tells the core the events, and
+//! carry_out.rs carries out the actions.
 
 use super::event_times::EventTimes;
 use super::process::{FromBackend, Process};
@@ -12,13 +12,13 @@ use super::world::{Armed, World, QUEUE_HOLDS};
 use crate::core::{Attach, Core, Ending, Event, Identity, Leaving, Limits, SessionId};
 use std::collections::{BTreeSet, VecDeque};
 
-/// A word is read in some nanoseconds, an action takes some microseconds.
+/// Reading a word takes some nanoseconds, an action takes some microseconds.
 const WORDS_A_TURN: u64 = 20_000;
 const WORDS_AN_EVENT: u64 = 2_048;
 const ACTIONS_A_TURN: u64 = 600;
 const ACTIONS_AN_EVENT: u64 = 8;
 
-/// A backend that is being opened: when it comes, or fails.
+/// A backend that is being opened: when it attaches, or fails.
 pub struct Opening {
     pub slot: u32,
     pub pool: u32,
@@ -35,14 +35,14 @@ pub struct Shell {
     /// Questions to the launcher.
     pub asked_limits: Vec<(u32, u32)>,
     pub random: Random,
-    /// Sessions whose request is passed over.
+    /// Sessions whose request is skipped.
     pub skipping: Vec<SessionId>,
-    /// Pools whose queue was full: an event tells when it is not.
+    /// Pools whose queue was full: an event reports when it is not.
     pub full: Vec<u32>,
-    /// Now and then no descriptor can be sent; and how many were.
+    /// Sometimes no descriptor can be sent; and how many were sent.
     pub is_short: bool,
     pub sent: u64,
-    /// Starts take up to so long.
+    /// Starts take up to this time.
     pub start_us: u64,
     /// The longest wait when the last tick came.
     pub waited_us: u64,
@@ -50,23 +50,23 @@ pub struct Shell {
     pub opened: u64,
     /// Backends that ended as a session needed a later one.
     pub outdated: u64,
-    /// Clients ended that kept a backend idle.
+    /// Ended clients that kept a backend idle.
     pub idle_ended: u64,
-    /// Backends have died of what makes all of them end.
+    /// Waits that have ended because they reached their limit.
     pub waits_ended: u64,
     pub claims_lost: u64,
     pub queue_was_full: u64,
     pub told: Told,
     pub woken_for_memory: u64,
-    /// For the log of a seed that has found something.
+    /// For the log of a failed seed.
     pub log: VecDeque<String>,
     pub logs: bool,
-    /// At pools' words, for one event.
+    /// The most looks at pools' words for one event.
     pub most_looks: u64,
-    /// Now and then a backend does not come at all; and how often that was.
+    /// Sometimes a backend does not start at all; and how often that was.
     pub are_some_lost: bool,
     pub given_up: u64,
-    /// Holds whose holders wait to be told who is there.
+    /// Holds whose holders wait to be told which sessions are there.
     pub unanswered: BTreeSet<u32>,
     /// Sessions that they have been told of.
     pub found: u32,
@@ -137,11 +137,11 @@ impl Shell {
         self.most_looks = self.most_looks.max(looks);
     }
 
-    /// However many sessions, pools and backends there are: in a turn no more is done than
-    /// what its events cause, and a slice of each thing that goes on.
+    /// However many sessions, pools and backends exist, a turn does only the work of its events,
+    /// and a slice of each running job.
     fn turn_ends(&mut self) {
         let (events, words, actions) = self.costs.turn_ends();
-        // Who must not go back to the same backend is compared with each, in tests only.
+        // Forced migration compares a session with each backend; it is for tests only.
         if self.core.is_migration_forced() {
             return;
         }
@@ -164,7 +164,7 @@ impl Shell {
         }
     }
 
-    /// Lets any backends go on a little.
+    /// Lets random backends go on a little.
     pub fn step_backends(&mut self, steps: usize) {
         for _ in 0..steps {
             let slot = self.random.below(self.processes.len());
@@ -174,7 +174,7 @@ impl Shell {
         }
     }
 
-    /// Queues that were full and have room again: what the kernel calls so.
+    /// Queues that were full and have room again by the kernel's definition.
     pub fn queues_with_room(&mut self) {
         for at in (0..self.full.len()).rev() {
             let pool = self.full[at];
@@ -243,7 +243,7 @@ impl Shell {
         }
     }
 
-    /// Its context is another now.
+    /// The session's context has changed.
     fn store(&mut self, id: SessionId) {
         let stored = self.core.sessions().get(id);
         let stored = stored.map_or(0, |session| session.context_bytes());
@@ -274,7 +274,7 @@ impl Shell {
         self.tell(Event::Attached(slot));
     }
 
-    /// Sockets' events and backends' frames, some of them, in any order.
+    /// Delivers some events of sockets and frames of backends, in any order.
     pub fn deliver(&mut self, most: usize) {
         let mut sources: Vec<usize> = Vec::new();
         let clients = self.world.clients.len();
@@ -304,7 +304,7 @@ impl Shell {
         }
     }
 
-    /// Control connections that have ended, and of which all was read.
+    /// Tells the end of control connections that have been read completely.
     pub fn bury_dead(&mut self) {
         for slot in 0..self.processes.len() as u32 {
             let is_over = self.processes[slot as usize]

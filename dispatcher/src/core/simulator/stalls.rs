@@ -1,5 +1,5 @@
-//! A stall: all backends are held by transactions that wait for somebody who waits for
-//! a backend. What is added, when, and that nothing is where nothing stalls.
+//! A stall: transactions that wait for a session without a backend hold all backends. These tests
+//! check what is added, when, and that nothing is added without a stall.
 
 use super::shares::{limits, quiet, Crowd, Steady};
 use super::world::Idles;
@@ -17,7 +17,7 @@ fn crowd(clients: usize, transaction_us: u64) -> [Crowd; 1] {
     }]
 }
 
-/// There are as many backends as there may be without a stall.
+/// There are as many backends as permitted without a stall.
 fn begin(crowds: &[Crowd], limits: Limits) -> Steady<'_> {
     let mut steady = Steady::new(crowds, limits);
     for at in 0..steady.members.len() {
@@ -53,8 +53,8 @@ fn may_add(extra: Option<usize>, timeout_us: u64) -> Limits {
     }
 }
 
-/// All backends wait for a lock; its holder asks, and the others do. After how long is
-/// the holder answered? None: it is not, within some seconds.
+/// All backends wait for a lock; its holder asks, and so do the others. After how long is the
+/// holder answered? None: not within some seconds.
 fn holder_waits_us(extra: Option<usize>, timeout_us: u64) -> Option<u64> {
     let crowds = crowd(BACKENDS + 3, 2_000);
     let mut steady = begin(&crowds, may_add(extra, timeout_us));
@@ -74,7 +74,7 @@ fn holder_waits_us(extra: Option<usize>, timeout_us: u64) -> Option<u64> {
         steady.go_on(10_000, false);
     }
     let waited_us = steady.shell.world.now_us - begin_us;
-    // And then all go on, and what was added goes.
+    // Then all go on, and the added backends leave.
     steady.go_on(3_000_000, false);
     assert!((1..=BACKENDS).all(|at| answered(&steady, at) >= 2));
     assert_eq!(steady.shell.core.backend_count(), BACKENDS);
@@ -102,7 +102,7 @@ fn where_none_may_be_added_none_is() {
 fn no_more_are_added_than_may_be() {
     let crowds = crowd(BACKENDS + 8, 2_000);
     let mut steady = begin(&crowds, may_add(Some(2), 60_000_000));
-    // Nobody is about to let go of it.
+    // The holder is not about to release it.
     steady.shell.world.lock = Some(steady.members[0].id);
     for at in 1..BACKENDS + 8 {
         ask(&mut steady, at, true);
@@ -124,15 +124,15 @@ fn where_all_compute_who_waits_is_served_and_what_was_added_goes_afterwards() {
     assert_eq!(steady.shell.core.backend_count(), BACKENDS);
 }
 
-/// A crowd of one role computes in all backends, and waits for more; then another role's
-/// client comes, and one of a third.
+/// A crowd of one role computes in all backends, and waits for more; then a client of another role
+/// comes, and one of a third.
 #[test]
 fn whatever_one_role_does_others_are_served() {
     others_are_served(false);
 }
 
-/// What is started for the other roles serves the crowd as soon as they are silent, and is
-/// not there the next time.
+/// The backends started for the other roles serve the crowd as soon as those roles are silent, and
+/// are not there the next time.
 #[test]
 #[ignore = "not so yet"]
 fn whatever_one_role_does_others_of_its_pool_are_served() {
@@ -161,7 +161,7 @@ fn others_are_served(is_in_one_pool: bool) {
     let all = steady.members.len();
     (0..all - 2).for_each(|at| ask(&mut steady, at, false));
     steady.go_on(3_000_000, false);
-    // A quarter of what the shared ones leave is left.
+    // A quarter of what the shared backends leave is left.
     assert_eq!(steady.shell.core.backend_count(), 4 * BACKENDS - 3);
     for _ in 0..20 {
         for at in [all - 2, all - 1] {
@@ -173,8 +173,8 @@ fn others_are_served(is_in_one_pool: bool) {
     }
 }
 
-/// Two backends: one waits for a lock whose holder waits for a backend, the other is
-/// reserved for a pool of which nobody asks.
+/// Two backends: one waits for a lock whose holder waits for a backend, the other is reserved for a
+/// pool without a request.
 #[test]
 fn who_has_what_others_wait_for_is_served_from_what_is_reserved() {
     for is_in_one_pool in [false, true] {
@@ -207,13 +207,13 @@ fn holder_is_served_from_what_is_reserved(is_in_one_pool: bool) {
     ask(&mut steady, 0, false);
     steady.go_on(5_000_000, false);
     assert!((0..2).all(|at| answered(&steady, at) == 2));
-    // What was taken from it is its own again when it asks.
+    // The pool gets its reserved backend again when it asks.
     ask(&mut steady, 3, false);
     steady.go_on(1_000_000, false);
     assert_eq!(answered(&steady, 3), 2);
 }
 
-/// All backends there may be compute for others, in the same pool.
+/// All permitted backends compute for others, in the same pool.
 #[test]
 fn a_superuser_s_first_session_gets_one_beyond_the_ceiling() {
     let of = |pool, clients, is_superuser| Crowd {
@@ -245,7 +245,7 @@ fn a_superuser_s_first_session_gets_one_beyond_the_ceiling() {
     }
 }
 
-/// Many others wait beside him, and there are connections for all.
+/// Many other sessions wait beside the superuser's, and there are connections for all.
 #[test]
 fn for_a_superuser_in_need_one_backend_starts_and_not_one_in_each_round() {
     let of = |pool, clients, is_superuser| Crowd {
@@ -267,14 +267,14 @@ fn for_a_superuser_in_need_one_backend_starts_and_not_one_in_each_round() {
     steady.go_on(500_000, false);
     ask(&mut steady, BACKENDS + 20, false);
     steady.go_on(500_000, false);
-    // Before the first is seen to take somebody a second one may start.
-    // Another one's turn may come first; and one more may start before who attached is seen
-    // to serve somebody.
+    // A second one may start before the first is seen to take a session. Another session's turn may
+    // come first; and one more may start before the backend that attached is seen to serve a
+    // session.
     assert!((1..=3).contains(&(steady.shell.opened - BACKENDS as u64)));
 }
 
-/// Of each of these roles so many clients keep a backend idle for so long, one role
-/// after another; and the client of a last one asks.
+/// For each of these roles, this number of clients keeps a backend idle for long, one role after
+/// another; then the client of a last role asks.
 fn roles_that_idle(
     roles: &[(usize, Idles)],
     extra_idle_timeout_us: u64,
@@ -313,12 +313,12 @@ fn roles_that_idle(
         }
         steady.go_on(3_000_000, false);
     }
-    // None is left.
+    // No place is left.
     assert_eq!(steady.shell.core.backend_count(), 12);
     then(&mut steady, at);
 }
 
-/// After how long the last one is answered; None: not within some seconds.
+/// After how long the last client is answered; None: not within some seconds.
 fn last_waits_us(steady: &mut Steady<'_>, at: usize) -> Option<u64> {
     let begin_us = steady.shell.world.now_us;
     ask(steady, at, false);
@@ -352,7 +352,7 @@ fn where_several_roles_idle_in_all_backends_one_of_the_largest_ends_for_one_that
             let waited_us = last_waits_us(steady, at).expect("it is served");
             assert!((1_000_000..1_500_000).contains(&waited_us), "{waited_us}");
             assert_eq!((steady.shell.idle_ended, largest(steady)), (1, 19));
-            // And nobody else, as none waits who has none.
+            // And no other client is ended, as no role without a backend waits.
             steady.go_on(5_000_000, false);
             assert_eq!((steady.shell.idle_ended, largest(steady)), (1, 19));
         });

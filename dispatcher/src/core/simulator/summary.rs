@@ -1,4 +1,4 @@
-//! What has happened in seeds, and that all has that can.
+//! What has happened in all seeds, and the check that every kind of event has.
 
 use std::collections::BTreeMap;
 
@@ -21,7 +21,7 @@ pub struct Summary {
     pub locks: u64,
     pub kept: u64,
     pub woken_for_memory: u64,
-    /// Backends that did not come.
+    /// Backends that did not start.
     pub given_up: u64,
     /// Clients that kept a backend idle.
     pub idle_ended: u64,
@@ -30,12 +30,12 @@ pub struct Summary {
     pub without_slot: u64,
     pub natives: u64,
     pub longest_wait_us: u64,
-    /// The most that were served, or got a place, before one who came earlier (turns.rs).
+    /// The most sessions that were served, or got a place, before one that came earlier (turns.rs).
     pub most_served_before: i64,
     pub most_places_before: usize,
-    /// The most of another tenant's that were, while one was in turn.
+    /// The most sessions of another tenant that were served while one was in turn.
     pub most_of_others: i64,
-    /// Served of a role within a limit.
+    /// The most sessions of a role that were served within a limit.
     pub most_within_limit: usize,
     /// Why pools grew or shrank, and how often.
     pub reasons: BTreeMap<&'static str, u64>,
@@ -73,7 +73,7 @@ impl Summary {
         }
     }
 
-    /// A simulator in which something never happens proves nothing of it.
+    /// Events that never happen in the simulator prove nothing.
     pub fn assert_all_has_happened(&self) {
         assert!(self.transactions > 0 && self.claims_lost > 0 && self.queue_was_full > 0);
         assert!(self.waits_ended > 0 && self.deaths > 0 && self.crashes > 0);
@@ -84,7 +84,7 @@ impl Summary {
         assert!(self.idle_ended > 0);
         assert!(self.beyond_limit > 0 && self.without_slot > 0 && self.natives > 0);
         assert!(self.most_of_others > 1 && self.most_within_limit > 1);
-        // All but the one that is no scheduler's.
+        // The reasons that simulated processes can give; `Unclean`, for one, is none of them.
         assert_eq!(self.reasons.len(), 16, "{:?}", self.reasons);
     }
 }

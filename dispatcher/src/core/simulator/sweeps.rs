@@ -16,14 +16,14 @@ pub(super) fn crowd(pool: usize, clients: usize) -> Crowd {
     }
 }
 
-/// All of them have asked once, each pool's in two halves, and each has got a backend.
+/// All sessions have asked once, each pool's in two halves, and each has got a backend.
 pub(super) fn with_all_backends<'a>(crowds: &'a [Crowd], limits: Limits) -> Steady<'a> {
     let mut steady = Steady::new(crowds, limits);
     let ids: Vec<SessionId> = steady.members.iter().map(|member| member.id).collect();
     for member in &mut steady.members {
         member.asks_at_us = u64::MAX;
     }
-    // The second half while the first ones' transactions last.
+    // The second half while the transactions of the first last.
     for half in 0..2 {
         for id in ids.iter().skip(half).step_by(2) {
             let now_us = steady.shell.world.now_us;
@@ -53,7 +53,7 @@ fn idle_backends_go_and_the_newest_stay() {
     let mut steady = with_all_backends(&crowds, idle);
     let number = only_pool(&steady);
     let slots = steady.shell.core.pool_backends(number).to_vec();
-    // Of these sweeps one finds them idle for long enough.
+    // One of these sweeps finds them idle for long enough.
     steady.go_on(3 * SWEEP_US, false);
     let left = steady.shell.core.pool_backends(number);
     assert_eq!(left, &slots[BACKENDS - 3..]);

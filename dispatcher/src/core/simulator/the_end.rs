@@ -1,15 +1,15 @@
-//! How a seed's story ends: all obstacles go, everybody is served, nothing happens any
+//! The end of a seed's run: all obstacles are removed, all sessions are served, nothing happens any
 //! more, and when the dispatcher stops nothing is left.
 
 use super::scenario::{Scenario, SWEEP_US};
 use crate::core::{Event, Word};
 
-/// When all obstacles have gone, so long without an answer is for ever: four times as
-/// long as makes a wait urgent where there is no limit.
+/// After all obstacles are removed, this time without an answer counts as for ever: four times the
+/// wait that is urgent where there is no limit.
 const NOTHING_HAPPENS_US: u64 = 120_000_000;
 
 impl Scenario {
-    /// Nothing new happens, all obstacles go: then everybody is served.
+    /// No new events occur and all obstacles are removed: then all sessions are served.
     pub(super) fn come_to_rest(&mut self) {
         self.is_troubled = false;
         self.may_start = true;
@@ -51,12 +51,12 @@ impl Scenario {
                 self.who_waits()
             );
             self.unlock_if_hopeless();
-            // Who has the lock asks for something, after all.
+            // The client that has the lock asks for something, after all.
             let lock = self.shell.world.lock;
             if let Some(client) = lock.and_then(|id| self.shell.world.client(id)) {
                 client.asked = client.asked.max(1);
             }
-            // Who is dedicated does not keep that for ever.
+            // A dedicated session does not stay dedicated for ever.
             for client in self.shell.world.clients.iter_mut().flatten() {
                 client.taints = 0;
             }
@@ -66,7 +66,7 @@ impl Scenario {
             self.answer_question();
             let mut pause_us = self.random().between(100, 20_000);
             if self.at_once > 1 && self.shell.core.has_more() {
-                // The event loop does not sleep; a sweep of very many would never end.
+                // The event loop does not sleep; a sweep of very many sessions would never end.
                 pause_us = 200;
             }
             self.time_passes(pause_us);
@@ -83,18 +83,18 @@ impl Scenario {
             .sum::<u64>();
     }
 
-    /// What goes up, or down, as long as anybody is served.
+    /// Figures that change as long as sessions are served.
     fn progress(&self) -> (u64, usize) {
         let words = self.shell.world.sessions.iter();
         let transactions = words.map(|words| words.transactions).sum();
         (transactions, self.shell.core.sessions().live())
     }
 
-    /// Idle backends go, up to those that are kept; then nothing happens.
+    /// Idle backends leave, down to those that are kept; then nothing happens.
     fn rest(&mut self) {
         let mut opened = 0;
         let idle_us = self.limits.backend_idle_timeout_us as u64;
-        // What is too many goes one after the other, some four in a second.
+        // Surplus backends leave one after the other, some four in a second.
         let backends = self.shell.core.places(0).total as u64;
         let rests_s = if self.at_once > 1 {
             64.max(backends / 3)
@@ -103,8 +103,8 @@ impl Scenario {
         };
         for second in 0..rests_s {
             if second == 6 {
-                // One that ends later by idle_session_timeout leaves its place to a pool
-                // that lacks one.
+                // A session that ends later by idle_session_timeout leaves its place to a pool that
+                // lacks one.
                 for words in &mut self.shell.world.sessions {
                     words.idle_timeout_us = 0;
                 }
@@ -129,7 +129,8 @@ impl Scenario {
         self.shell.check_rest(opened);
     }
 
-    /// As many as could be replaced, or it is not ours to end it.
+    /// Releases the lock if more backends wait for it than could be replaced, or if limits forbid
+    /// to serve its holder.
     fn unlock_if_hopeless(&mut self) {
         let wanting = self.shell.world.clients.iter().flatten();
         let blocked = wanting.filter(|client| client.wants_lock).count()
@@ -138,7 +139,7 @@ impl Scenario {
                 .count();
         let most = self.may_be_blocked();
         let core = &self.shell.core;
-        // A role that has its share gets no more, whoever of its own waits for the lock.
+        // A role that has its share gets no more, whichever of its sessions wait for the lock.
         let has_its_share = (self.shell.world.lock)
             .and_then(|id| core.sessions().get(id))
             .is_some_and(|session| core.leaves_it_to_others(session.tenant()));

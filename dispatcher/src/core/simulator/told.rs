@@ -1,10 +1,10 @@
-//! What the scheduling log is told of pools is what happens to them, and why.
+//! The scheduling log reports what happens to pools, and why.
 
 use crate::core::lifecycle::Reason;
 use crate::core::{Core, PoolChange};
 use std::collections::BTreeMap;
 
-/// Backends that pools have by what was told: their pools, by slot.
+/// The backends of pools according to the log: their pools, by slot.
 #[derive(Default)]
 pub struct Told {
     pub slots: BTreeMap<u32, u32>,
@@ -29,7 +29,7 @@ impl Told {
 }
 
 impl Core {
-    /// A reason is one that there can be.
+    /// The reason is a possible one.
     pub(super) fn check_reason(&self, change: &PoolChange) {
         assert!(self.pool(change.pool).is_some(), "it is there");
         let limits = &self.limits;
@@ -41,7 +41,7 @@ impl Core {
             Reason::ForcedMigration => limits.force_migration,
             Reason::Idle => limits.backend_idle_timeout_us > 0,
             Reason::Old => limits.backend_lifetime_us > 0,
-            // Of what there was before: a session may have become dedicated since.
+            // Of the state before: a session may have become dedicated since.
             Reason::Surplus => true,
             Reason::RoomFor(other) | Reason::RoomWithinConnectionLimit(other) => {
                 other != change.pool
@@ -50,20 +50,19 @@ impl Core {
             Reason::RoomFromIdle(_) => limits.extra_idle_timeout_us > 0,
             Reason::Hold => self.is_held(change.pool),
             Reason::Stops => self.stopping,
-            // No process here leaves anything behind: none goes of itself.
+            // No simulated process leaves anything behind: none leaves by itself.
             Reason::Unclean => false,
-            // The shell knows.
+            // Only the shell knows.
             Reason::Ended | Reason::NotStarted => true,
         };
         assert!(is_possible, "{change:?}");
     }
 
-    /// Which tenants of a pool have sessions may have changed since.
+    /// The tenants of a pool that have sessions may have changed since.
     fn is_some_least_set(&self) -> bool {
         let own = self.groups.iter().filter_map(|(_, group)| group.limits());
         let mut own = own.filter_map(|limits| limits.min_backends);
-        // Of some tenants what was set before counts until they have followed.
-        // Of some tenants what was set before counts until they have followed.
+        // For some tenants the earlier settings count until they have followed.
         let do_some_follow = self.groups.are_followed();
         self.limits.min_backends > 0 || own.any(|least| least > 0) || do_some_follow
     }
@@ -73,7 +72,7 @@ impl Core {
         pool.is_some_and(|pool| !pool.together.superusers().is_empty())
     }
 
-    /// Backends, by slot, and their pools; those that go left out.
+    /// Backends, by slot, and their pools; without leaving ones.
     pub(super) fn staying(&self) -> BTreeMap<u32, u32> {
         let all = self.backends.iter();
         let staying = all.filter(|(_, backend)| !backend.life().is_leaving());

@@ -1,60 +1,60 @@
-//! Nobody is passed over: how many may be served before one who waits, counted beside
+//! No session is passed over: how many sessions may be served before a waiting one, counted beside
 //! the core (docs/design/scheduler.md, promise 2; docs/design/pools.md, 2).
 //!
-//! Of a tenant: of its own line those that stood before it, and of the other line one more
-//! than that, as the lines are served by turns. Whoever is taken back out of the ready
-//! queue has not been served; and that may give the other line a turn each time.
+//! Within a tenant: of the session's own line those that stood before it, and of the other line one
+//! more than that, as the lines are served alternately. A session that is taken back out of the
+//! ready queue has not been served; each time this may give the other line a turn.
 //!
-//! Between a pool's tenants: while one is in turn, each other is served once more than their
-//! weights say from one of its own to the next, or twice as often if that one was not in its
-//! turn; those that are served where some have reserves are left out.
+//! Between a pool's tenants: while one tenant is in turn, each other tenant is served at most once
+//! more than the weights say between two sessions of the first, or twice as often if the first was
+//! served out of its turn. Tenants that are served where some have reserves are left out.
 //!
-//! Between pools: one without a backend, in which a role waits that has none for long, and
-//! whose first session is *late*, comes before all whose sessions came after that one, but
-//! those for which places are reserved, and superusers in need, who are given nobody's place.
-//! Places that were on their way to others then are no more than there are backends. Where
-//! there are so many pools that some are compared at a time this is not looked at.
+//! Between pools: this concerns a pool without a backend, in which a role waits that has had none
+//! for long, and in which the first session is *late*. It comes before all pools with sessions that
+//! came after that one, except pools below their reserve, and except superusers in need, as these
+//! take no other's place. Places that were on their way to others then are no more than there are
+//! backends. If there are so many pools that only some are compared at a time, this is not checked.
 
 use crate::core::sessions::Of;
 use crate::core::{Core, SessionId, Words};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Whoever has waited so long is late, if he may for ever: two rounds of turns, each of
+/// A session that has waited this long is late, if there is no limit: two rounds of turns, each of
 /// which takes 3 s, or 100 ms for each of the pools that seeds have.
 const LATE_US: u64 = 8_000_000;
 
-/// What was handed out of one tenant: by line, quiet and busy; and how often any of that
-/// was taken back.
+/// What was handed out of one tenant: by line, quiet and busy; and how often any of that was taken
+/// back.
 #[derive(Clone, Copy, Debug, Default)]
 struct HandedOut {
     by_line: [i64; 2],
     taken_back: i64,
 }
 
-/// One that waits, since it was first seen to.
+/// A waiting session, since it was first seen to wait.
 #[derive(Clone, Copy, Debug)]
 struct Waiter {
     turn: u64,
     tenant: u32,
-    /// Those before it in its line.
+    /// The sessions before it in its line.
     ahead: i64,
     before: HandedOut,
 }
 
-/// One tenant's sessions that were served while another is in turn.
+/// The sessions of one tenant that were served while another tenant is in turn.
 #[derive(Clone, Copy, Debug, Default)]
 struct Others {
     served: i64,
     taken_back: i64,
-    /// The weight that it has had meanwhile.
+    /// The highest weight that it has had meanwhile.
     weight: u64,
 }
 
-/// A tenant that is in turn, since one of its own was served.
+/// A tenant that is in turn, since one of its own sessions was served.
 #[derive(Debug)]
 struct InTurn {
-    /// The least weight that it has had: what it was served for before may have cost it more
-    /// than it would now.
+    /// The least weight that it has had: earlier sessions may have cost it more than they would
+    /// now.
     weight: u64,
     others: BTreeMap<u32, Others>,
 }
@@ -63,11 +63,11 @@ struct InTurn {
 #[derive(Clone, Copy, Debug)]
 struct Late {
     since_us: u64,
-    /// Places that went to others who came later.
+    /// Places that went to pools whose sessions came later.
     passed_over: usize,
 }
 
-/// All that wait, and what is handed out meanwhile.
+/// All waiting sessions, and what is handed out meanwhile.
 #[derive(Default)]
 pub struct Turns {
     tenants: BTreeMap<u32, HandedOut>,
@@ -77,16 +77,16 @@ pub struct Turns {
     with_reserves: BTreeSet<u32>,
     /// Tenants that were served where others left the last backends to them.
     before_others: BTreeSet<u32>,
-    /// The least that a tenant's weight was.
+    /// The least weight of each tenant.
     least_weights: BTreeMap<u32, u64>,
     was_forced: bool,
     waiters: BTreeMap<SessionId, Waiter>,
     late: BTreeMap<u32, Late>,
     /// Places that were made for a pool, and counted then.
     made_for: BTreeMap<u32, usize>,
-    /// Pools that got a place since the last check, and since when their first waited.
+    /// Pools that got a place since the last check, and since when their first session waited.
     places: Vec<(u32, u64)>,
-    /// The most that were served, or got a place, before one who came earlier.
+    /// The most that were served, or got a place, before one that came earlier.
     pub most_served_before: i64,
     pub most_of_others: i64,
     pub most_places_before: usize,
@@ -105,7 +105,7 @@ impl Turns {
         }
     }
 
-    /// All that were in a pool's queue: so many, this one among them.
+    /// A session of a pool's queue is taken back.
     pub fn taken_back(&mut self, core: &Core, id: SessionId) {
         self.count(core, id, -1);
     }
@@ -130,7 +130,8 @@ impl Turns {
         }
     }
 
-    /// Of other tenants than that of this one those are passed over that are in turn.
+    /// Counts this session against the other tenants of its pool that are in turn: they are passed
+    /// over.
     fn passes_others(&mut self, core: &Core, id: SessionId) {
         let session = core.sessions().get(id).expect("it is there");
         let (own, pool) = (session.tenant(), session.pool());
@@ -185,19 +186,19 @@ impl Turns {
         }
     }
 
-    /// Who waits for another backend than his last one is passed over.
+    /// A session that waits for another backend than its last one is passed over.
     pub fn is_forced(&mut self) {
         self.waiters.clear();
         self.in_turn.clear();
     }
 
-    /// A backend goes so that this pool gets its place.
+    /// A backend leaves so that this pool gets its place.
     pub fn is_made_for(&mut self, core: &Core, pool: u32, words: &impl Words) {
         self.goes_for(pool);
         self.gets_place(core, pool, words);
     }
 
-    /// Nobody else could get its place.
+    /// No other pool could get its place.
     pub fn goes_for(&mut self, pool: u32) {
         *self.made_for.entry(pool).or_default() += 1;
     }
@@ -219,7 +220,7 @@ impl Turns {
         }
     }
 
-    /// After each step.
+    /// Runs after each step.
     pub fn check(&mut self, core: &Core, words: &impl Words) {
         self.check_lines(core);
         self.check_places(core, words);
@@ -270,7 +271,7 @@ impl Turns {
     fn check_places(&mut self, core: &Core, words: &impl Words) {
         let places = std::mem::take(&mut self.places);
         let mut late = BTreeMap::new();
-        // Of more some are compared, and each comes to its turn.
+        // Of more pools some are compared at a time, and each has its turn.
         let are_compared = !core.are_looked_at_in_turns();
         for number in core.existing_pools().into_iter().filter(|_| are_compared) {
             let Some(since_us) = core.late_without_a_backend(number, words) else {
@@ -318,19 +319,18 @@ impl Core {
         self.limits.ceiling
     }
 
-    /// Of those that have just been started, one for a superuser in need, beyond what there
-    /// may be: it took nobody's place.
+    /// The backend just started is beyond the permitted number, for a superuser in need: it took no
+    /// other's place.
     fn is_superuser_s(&self, pool: u32, words: &impl Words) -> bool {
         self.places(0).is_overdrawn() && self.superuser_in_need(pool, words).is_some()
     }
 
-    /// Has it no more than are reserved for it?
+    /// Has the pool no more than are reserved for it?
     fn is_owed_one(&self, number: u32) -> bool {
         self.backends.lives(number).expected() <= self.reserved(number)
     }
 
-    /// Since when the first session waits of a pool that has no backend, wants one, and is
-    /// late.
+    /// Since when the first session waits of a pool that has no backend, wants one, and is late.
     fn late_without_a_backend(&self, number: u32, words: &impl Words) -> Option<u64> {
         let late_us = match self.limits.session_wait_timeout_us {
             0 => LATE_US,

@@ -1,4 +1,4 @@
-//! Who is not served, and what each has in hand: what a seed that has found something says.
+//! For the log of a failed seed: which sessions are not served, and what each backend has in hand.
 
 use super::scenario::Scenario;
 use crate::core::sessions::Whereabouts;
@@ -82,7 +82,7 @@ impl Scenario {
 }
 
 impl Core {
-    /// Of each pool in which somebody waits: whose turn it is, and what may keep him from it.
+    /// For each pool with a waiting session: whose turn it is, and what may prevent it.
     fn why_none_is_next(&self, words: &impl Words) -> String {
         let mut text = String::new();
         for number in self.pools.existing().iter() {

@@ -1,5 +1,5 @@
-//! What the core is shown, and all that lies behind it: shared words, kernel
-//! queues, the epoll, sockets. Written after baton_shared.h and the kernel.
+//! What the core is shown, and the world behind it: shared words, kernel queues, the epoll,
+//! sockets. It follows baton_shared.h and the kernel.
 
 use super::settings::{Needs, Settings};
 use crate::core::{index_of, SessionId, Shown, Word, Words};
@@ -19,7 +19,7 @@ pub struct BackendWords {
     pub since_us: i64,
     pub session: SessionId,
     pub served: u64,
-    /// 0: not, 1: now, else a ticket.
+    /// 0: no, 1: now, else a ticket.
     pub retire: u32,
     pub poked: bool,
     pub keeps: bool,
@@ -63,7 +63,7 @@ pub const NO_SESSION: SessionWords = SessionWords {
 pub struct PoolWords {
     pub queued: i32,
     pub queue: VecDeque<SessionId>,
-    /// Whoever takes the last says so.
+    /// The backend that takes the last session says so.
     pub is_held_back: bool,
 }
 
@@ -77,7 +77,7 @@ pub struct TenantWords {
     pub memory_left: i64,
 }
 
-/// How a socket stands in the epoll.
+/// How a socket is armed in the epoll.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Armed {
     Not,
@@ -85,7 +85,7 @@ pub enum Armed {
     Fully,
 }
 
-/// What a client lets a backend wait for.
+/// How a client keeps a backend waiting.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Idles {
     Not,
@@ -102,26 +102,26 @@ pub struct Client {
     pub tenant: u32,
     /// Of settings (settings.rs).
     pub needs: Needs,
-    /// Of its context, as far as it is stored.
+    /// The stored bytes of its context.
     pub context_bytes: i64,
-    /// Requests in its socket that nobody has read.
+    /// Requests in its socket that no process has read.
     pub asked: u32,
     pub answered: u32,
     pub has_gone: bool,
     pub armed: Armed,
-    /// It has been greeted (as the record's flag says it).
+    /// It has been greeted (as the record's flag says).
     pub greeted: bool,
     /// It was told of its end, or its socket was closed.
     pub closed: bool,
-    /// When the request that is to be answered was sent.
+    /// When the pending request was sent.
     pub asks_since_us: u64,
-    /// What it will ask makes it dedicated, for so many transactions.
+    /// Its next requests make it dedicated, for this number of transactions.
     pub taints: u32,
     /// How long its transactions take.
     pub transaction_us: u64,
     /// Its next transaction waits for the lock.
     pub wants_lock: bool,
-    /// For most of a transaction the backend waits for it.
+    /// For most of a transaction the backend waits for this client.
     pub idles: Idles,
 }
 
@@ -134,7 +134,7 @@ pub struct World {
     pub tenants: Vec<TenantWords>,
     pub clients: Vec<Option<Client>>,
     pub ticket: u32,
-    /// Whoever has it lets go of it at the end of his next transaction.
+    /// The session that has the lock releases it at the end of its next transaction.
     pub lock: Option<SessionId>,
     pub settings: Settings,
     pub force_migration: bool,
@@ -142,9 +142,9 @@ pub struct World {
     pub keeps: bool,
     /// Nothing that a session does makes it dedicated.
     pub is_plain: bool,
-    /// So often pools' words were looked at.
+    /// How often pools' words were looked at.
     pub looks: Cell<u64>,
-    /// So many words of backends, sessions and pools were read.
+    /// How many words of backends, sessions and pools were read.
     pub words_read: Cell<u64>,
 }
 
@@ -185,7 +185,7 @@ impl World {
         self.tenants.get(client.tenant as usize)
     }
 
-    /// Somebody who is still there has it.
+    /// A client that is still connected has the lock.
     pub fn is_locked(&self) -> bool {
         self.lock.is_some_and(|id| {
             let client = self.clients[index_of(id) as usize].as_ref();

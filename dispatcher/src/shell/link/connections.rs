@@ -1,10 +1,10 @@
-//! Control connections: from backends, from the launcher, from views.
+//! Control connections: from backends, from the launcher, and from views.
 //!
-//! Each is a packet socket; its first frame says what it is, within a time. This
-//! is the way of the frames alone: what they say is read elsewhere. A connection
-//! whose frames make no sense, or say what cannot be, is closed, which for a
-//! backend means its end. What is read from one connection in one go is bounded, and
-//! so is what is kept of one that is not whole.
+//! Each is a packet socket. Its first frame must say, within a time limit, what the connection
+//! is for. This file transports frames; other files interpret them. A connection that sends a
+//! malformed or impossible frame is closed, which for a backend means its end. The bytes that
+//! are read from one connection in a row are bounded, and so is what is kept of an incomplete
+//! payload.
 
 use super::layout::shared::*;
 use super::wire::{Frame, Malformed, Writer};
@@ -18,11 +18,11 @@ use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::sync::Arc;
 use tracing::{debug, warn};
 
-/// Packets taken from one connection before others get their turn.
+/// Packets read from one connection before the next connection's turn.
 pub const PACKETS_A_ROUND: usize = 64;
 /// Open control connections beyond those of backends.
 const SPARE_CONNECTIONS: usize = 200;
-/// Who has connected says what he is within this.
+/// Time in which a new connection must say what it is for.
 const HELLO_LIMIT_US: u64 = 5_000_000;
 
 /// Why a connection is closed.
@@ -36,14 +36,14 @@ pub enum Offence {
     NotTheirs(SessionId),
 }
 
-/// What a connection is for.
+/// The purpose of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Peer {
     Unknown,
     Backend(u32),
     Launcher,
     Query,
-    /// Holds a database (holds.rs).
+    /// A process whose statement holds a database (core/database_lock.rs).
     Holder,
     /// A native session's backend.
     Native,
@@ -53,7 +53,7 @@ pub enum Peer {
     Encrypting(u32, u64),
 }
 
-/// A connection that has not said what it is.
+/// A connection that has not yet said what it is for.
 #[derive(Clone, Copy, Debug)]
 struct Silent {
     number: u32,
@@ -61,59 +61,58 @@ struct Silent {
     since_us: u64,
 }
 
-/// A payload that comes in several frames, so far.
+/// The part received so far of a payload that comes in several frames.
 struct Partial {
     kind: u32,
     session: SessionId,
     bytes: Vec<u8>,
-    /// There was more than is of use, which is not kept.
+    /// The payload exceeds the limit and is not kept.
     is_too_long: bool,
 }
 
-/// What is to be done when all has been sent.
+/// What follows when all frames have been sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Then {
     Wait,
     Close,
-    /// There is more to be sent: an event says when that may be.
+    /// There is more to send; an event reports when the socket has room.
     More,
 }
 
 /// One control connection.
 struct Connection {
     socket: Arc<OwnedFd>,
-    /// Tells it from an earlier one of its number.
+    /// Tells this connection from an earlier one with its number.
     serial: u64,
     peer: Peer,
     partial: Option<Partial>,
-    /// Not sent yet; only views and the launcher have some.
+    /// Frames not sent yet. Only views and the launcher have any.
     unsent: VecDeque<Vec<u8>>,
     then: Then,
     dead: bool,
 }
 
-/// A packet that has come.
+/// What a received packet amounts to.
 pub enum Received<'a> {
-    /// Of a payload that is whole, with it; or of one that goes on.
+    /// A complete payload.
     Whole(Frame<'a>),
     Part,
-    /// Of a payload that was longer than is of use: its kind and session.
+    /// The kind and session of a complete payload that exceeded the limit.
     TooLong(u32, SessionId),
 }
 
-/// All of them.
+/// All control connections.
 pub struct Connections {
     epoll: Arc<Epoll>,
     listener: OwnedFd,
     connections: Slab<Connection>,
     dead: Vec<u32>,
-    /// In the order in which they came.
+    /// In the order of arrival.
     unidentified: VecDeque<Silent>,
     next_serial: u64,
 }
 
-/// After these nothing more is to be expected at once; if there is, the epoll
-/// says so again.
+/// Is another frame unlikely to follow at once? If one does, epoll reports it.
 pub fn is_last_word(packet: &[u8]) -> bool {
     Frame::parse(packet).is_ok_and(|frame| {
         matches!(
@@ -128,7 +127,7 @@ impl Connections {
         Connections {
             epoll,
             listener,
-            // a native session's backend has one, too
+            // The backend of a native session has one, too.
             connections: Slab::new(2 * backends + SPARE_CONNECTIONS),
             dead: Vec::new(),
             unidentified: VecDeque::new(),
@@ -136,16 +135,16 @@ impl Connections {
         }
     }
 
-    // ---- coming ------------------------------------------------------------
+    // ---- accepting ---------------------------------------------------------
 
-    /// Takes those who knock. The error: there is no descriptor for them now.
+    /// Accepts connections. Fails if no descriptor is free.
     pub fn accept(&mut self, now_us: u64) -> io::Result<()> {
         for _ in 0..PACKETS_A_ROUND {
             let socket = match socket::accept(self.listener.as_raw_fd()) {
                 Ok((socket, _)) => socket,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
                 Err(error) if socket::is_out_of_descriptors(&error) => return Err(error),
-                // It is gone already: next.
+                // The peer is gone already: go on with the next.
                 Err(error) => {
                     debug!("could not accept a control connection: {error}");
                     continue;
@@ -163,15 +162,16 @@ impl Connections {
         Ok(())
     }
 
-    /// Those who knock are, or are not, to make events.
+    /// Turns the events of the listener on or off.
     pub fn listen(&self, listens: bool) {
         let events = if listens { epoll::IN } else { 0 };
         let data = token(Source::ControlListener, 0);
         let _ = self.epoll.modify(self.listener.as_raw_fd(), events, data);
     }
 
-    /// As many as there is room for; beyond that, whoever has been silent longest
-    /// makes room: who is about to attach speaks at once.
+    /// Adds a connection that has not said what it is for. If there is no room, the one that
+    /// has been silent longest is closed: a process that attaches sends its first frame at
+    /// once.
     fn add_unknown(&mut self, socket: OwnedFd, now_us: u64) {
         if !self.connections.has_room() {
             while let Some(silent) = self.unidentified.pop_front() {
@@ -197,7 +197,7 @@ impl Connections {
         })
     }
 
-    /// Once a second: who has not said what he is.
+    /// Once a second: closes the connections that have not said in time what they are for.
     pub fn expire_silent(&mut self, now_us: u64) {
         while let Some(silent) = self.unidentified.front().copied() {
             if now_us < silent.since_us + HELLO_LIMIT_US {
@@ -231,7 +231,7 @@ impl Connections {
         Some(number)
     }
 
-    /// What comes there is, or is not, to make events.
+    /// Turns the events of a connection on or off.
     pub fn hear(&self, number: u32, hears: bool) {
         if let Some(connection) = self.connections.get(number).filter(|it| !it.dead) {
             let events = if hears { epoll::IN } else { 0 };
@@ -241,7 +241,7 @@ impl Connections {
         }
     }
 
-    // ---- who they are ------------------------------------------------------
+    // ---- what they are for -------------------------------------------------
 
     pub fn peer(&self, number: u32) -> Option<Peer> {
         self.connections.get(number).map(|found| found.peer)
@@ -257,14 +257,14 @@ impl Connections {
         self.connections.get(number).map(|it| it.socket.clone())
     }
 
-    /// Is the process at the other end the one that it says?
+    /// Does the process at the other end have this process ID?
     pub fn is_process(&self, number: u32, pid: u32) -> bool {
         self.connections.get(number).is_some_and(|found| {
             socket::peer(found.socket.as_raw_fd()).is_ok_and(|(peer, _)| peer == pid)
         })
     }
 
-    /// Of all of them, and of who knocks.
+    /// The descriptors of all connections, and of the listener.
     pub fn descriptors(&self) -> impl Iterator<Item = RawFd> + '_ {
         (self.connections.iter())
             .map(|(_, connection)| connection.socket.as_raw_fd())
@@ -273,14 +273,13 @@ impl Connections {
 
     // ---- reading -----------------------------------------------------------
 
-    /// The next packet, into `buffer`; None if there is none, or no connection any
-    /// more.
+    /// Reads the next packet into `buffer`; None if there is none, or the connection has ended.
     pub fn receive(&mut self, number: u32, buffer: &mut [u8]) -> Option<usize> {
         let connection = self.connections.get(number).filter(|found| !found.dead)?;
         let fd = connection.socket.as_raw_fd();
-        // Who ends and has not read all that was sent to him leaves an error behind
-        // (unix_release_sock, net/unix/af_unix.c), which is told once, before what he has
-        // sent (__skb_try_recv_datagram, net/core/datagram.c).
+        // A process that ends without having read all that was sent to it leaves an error
+        // behind (unix_release_sock, net/unix/af_unix.c). The kernel reports it once, before
+        // what the process has sent (__skb_try_recv_datagram, net/core/datagram.c).
         let received = match socket::receive(fd, buffer) {
             Err(error) if error.kind() == io::ErrorKind::ConnectionReset => {
                 socket::receive(fd, buffer)
@@ -297,8 +296,8 @@ impl Connections {
         }
     }
 
-    /// What a packet is, or completes: then `whole` has all of the payload. `longest`:
-    /// no more of one is kept.
+    /// Adds a packet to its payload. If that is complete, `whole` holds the payload of a
+    /// message of several frames. At most `longest` bytes of a payload are kept.
     pub fn assemble<'a>(
         &mut self,
         number: u32,
@@ -313,7 +312,7 @@ impl Connections {
         if !frame.more && connection.partial.is_none() {
             return Ok(Received::Whole(frame));
         }
-        // Who has not said what he is must not have us keep anything.
+        // Nothing is kept for a connection that has not said what it is for.
         if !matches!(connection.peer, Peer::Backend(_) | Peer::Launcher) {
             return Err(Offence::OutOfOrder);
         }
@@ -349,7 +348,7 @@ impl Connections {
 
     // ---- sending -----------------------------------------------------------
 
-    /// Sends a frame, at once or as soon as it is taken.
+    /// Sends a frame at once, or as soon as the socket has room.
     pub fn send(&mut self, number: u32, frame: Vec<u8>) {
         let Some(connection) = self.connections.get_mut(number) else {
             return;
@@ -360,13 +359,13 @@ impl Connections {
             return;
         }
         connection.unsent.push_back(frame);
-        // Else an event says when it takes more.
+        // If frames wait already, an event reports when the socket has room.
         if !waits {
             self.send_unsent(number);
         }
     }
 
-    /// Sends these frames, as fast as they are taken.
+    /// Sends these frames as fast as the socket has room.
     pub fn send_all(&mut self, number: u32, frames: Vec<Vec<u8>>, then: Then) {
         if let Some(connection) = self.connections.get_mut(number) {
             connection.unsent.extend(frames);
@@ -379,7 +378,7 @@ impl Connections {
         (self.connections.get(number)).is_some_and(|it| !it.unsent.is_empty())
     }
 
-    /// Sends what a connection has not taken yet.
+    /// Sends the frames that the socket had no room for.
     pub fn send_unsent(&mut self, number: u32) {
         let Some(connection) = self.connections.get_mut(number) else {
             return;
@@ -406,7 +405,7 @@ impl Connections {
         let _ = self.epoll.modify(fd, events, data);
     }
 
-    /// Says why it may not be what it says it is.
+    /// Refuses a connection and tells it why.
     pub fn refuse(&mut self, number: u32, why: &str) {
         warn!("a control connection was refused: {why}");
         if let Some(connection) = self.connections.get(number) {
@@ -416,9 +415,9 @@ impl Connections {
         self.close(number);
     }
 
-    // ---- the end -----------------------------------------------------------
+    // ---- closing -----------------------------------------------------------
 
-    /// It is to be buried at the end of the round.
+    /// Shuts the connection down. It is removed at the end of the round.
     pub fn close(&mut self, number: u32) {
         if let Some(connection) = self.connections.get_mut(number) {
             if !connection.dead {
@@ -435,7 +434,7 @@ impl Connections {
         !self.dead.is_empty()
     }
 
-    /// One that was closed: from here on its number may be another's.
+    /// Removes a closed connection. From here on its number may be reused.
     pub fn bury(&mut self) -> Option<(u32, Peer)> {
         loop {
             let number = self.dead.pop()?;

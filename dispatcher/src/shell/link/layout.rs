@@ -1,5 +1,5 @@
-//! The layout of the memory that dispatcher and extension share, made of the headers in
-//! `shared/` by build.rs. What a field means and who may write it is said there.
+//! The layout of the memory that dispatcher and extension share. build.rs generates it from the
+//! headers in `shared/`, which say what each field means and which process may write it.
 
 use shared::*;
 use std::sync::atomic::AtomicU64;
@@ -23,7 +23,7 @@ impl ControlHeader {
         marks.map(|mark| mark.load(SeqCst)).collect()
     }
 
-    /// Those that concern a role in a database.
+    /// The marks that concern a role in a database.
     pub fn settings_marks_of(&self, database_oid: u32, role_oid: u32) -> SettingsMarks {
         [
             (0, 0),
@@ -34,18 +34,17 @@ impl ControlHeader {
         .map(|(database, role)| self.settings_marks[settings_mark(database, role)].load(SeqCst))
     }
 
-    /// What has changed for logins since login_generation was `from`, now that
-    /// it is `to`.
+    /// The changes that concern logins while login_generation went from `from` to `to`.
     pub fn login_changed(&self, from: u64, to: u64) -> LoginChanged {
         LoginChanged::between(&self.login_changes, from, to)
     }
 }
 
-/// The values of marks, in the order that the header names.
+/// The values of the marks, in the order that the header gives.
 pub type SettingsMarks = [u32; SETTINGS_MARKS_OF as usize];
 
-/// Which of the marks is raised for a role's settings in a database; both as
-/// the extension computes it.
+/// The index of the mark that is raised for a role's settings in a database; the extension
+/// computes the same.
 pub fn settings_mark(database_oid: u32, role_oid: u32) -> usize {
     if (database_oid, role_oid) == (0, 0) {
         return 0;
@@ -57,20 +56,21 @@ pub fn settings_mark(database_oid: u32, role_oid: u32) -> usize {
 
 // ---- Changes that concern logins ------------------------------------------
 //
-// What has changed for logins: which of the things that were learnt before are old.
+// The changes that concern logins, and which earlier results they make stale.
 //
-// Whoever raises login_generation in CONTROL writes there what was changed
-// (catalog_watch.c): one role's row, one database's, memberships, or anything. A change that is not
-// found, because it is not written yet or others have come since, may be anything.
+// The process that raises login_generation in CONTROL records there what has changed
+// (catalog_watch.c): the row of one role, the row of one database, memberships, or anything. A
+// record may be missing, because it is not written yet or has been overwritten by later ones.
+// The change is then taken to concern everything.
 
-/// Whom something was learnt about: by which changes it becomes old.
+/// What a result depends on, and so which changes make it stale.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct LoginMarks {
     pub role_hash: u32,
     pub database_hash: u32,
     pub any_role: bool,
     pub any_database: bool,
-    /// It depends on which role is a member of which, or on names of groups.
+    /// The result depends on which role is a member of which, or on the names of groups.
     pub memberships: bool,
 }
 
@@ -78,7 +78,7 @@ pub struct LoginMarks {
 #[derive(Debug, PartialEq, Eq)]
 pub enum LoginChanged {
     Anything,
-    /// Hashes, sorted.
+    /// Hashes of names, sorted.
     Only {
         roles: Vec<u32>,
         databases: Vec<u32>,
@@ -175,11 +175,11 @@ mod tests {
         assert_eq!(between(6, 8), only(&[70, 80], &[]));
         assert_eq!(between(4, 5), only(&[], &[50]));
         assert_eq!(between(3, 3), only(&[], &[]));
-        // One of them may be anything; is overwritten; is yet to be written.
+        // One of the changes is of kind ALL; is overwritten; is not written yet.
         assert_eq!(between(5, 7), LoginChanged::Anything);
         assert_eq!(between(3, 5), LoginChanged::Anything);
         assert_eq!(between(8, 9), LoginChanged::Anything);
-        // Too many; backwards.
+        // Too many changes; the generation goes backwards.
         assert_eq!(between(3, 8), LoginChanged::Anything);
         assert_eq!(between(8, 7), LoginChanged::Anything);
         assert_eq!(between(0, u64::MAX), LoginChanged::Anything);

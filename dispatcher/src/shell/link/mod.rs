@@ -1,5 +1,5 @@
-//! What this program shares with the server's processes: memory, frames, and
-//! the connections by which these come.
+//! What the dispatcher shares with the server's processes: memory, frames, and the connections
+//! that carry the frames.
 
 pub mod connections;
 pub mod handshake;

@@ -1,5 +1,5 @@
-//! Frames of the control connections: how they are written and read, and what the frames
-//! of views, backends and the launcher hold.
+//! Frames of the control connections: encoding and decoding, and the payloads of views,
+//! backends and the launcher.
 
 use super::layout::shared::*;
 use super::layout::LoginMarks;
@@ -13,15 +13,15 @@ use std::sync::Arc;
 
 // ---- Frames ---------------------------------------------------------------
 //
-// Frames between the processes of one product: encoding and decoding.
+// Encoding and decoding of frames between the dispatcher and the server's processes.
 //
-// Free of I/O. Frames come from our own extension, yet every length is
-// checked: a backend gone wrong must not take the dispatcher with it.
+// Free of I/O. Frames come from the extension, yet every length is checked: a faulty backend
+// must not take the dispatcher down with it.
 
 /// Bytes of a frame before its payload.
 pub const HEADER: usize = size_of::<FrameHeader>();
 
-/// Where it says how many follow.
+/// The bytes of the header that hold the payload's length.
 const LENGTH: std::ops::Range<usize> = {
     let at = std::mem::offset_of!(FrameHeader, length);
     at..at + 4
@@ -30,7 +30,7 @@ const LENGTH: std::ops::Range<usize> = {
 /// Most bytes of payload in one frame.
 pub const MAX_PAYLOAD: usize = FRAME_MAX as usize - HEADER;
 
-/// A payload ended before what it should hold.
+/// A payload is shorter or longer than its message demands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("a message between the dispatcher and the server is malformed")]
 pub struct Malformed;
@@ -45,7 +45,7 @@ pub struct Frame<'a> {
 }
 
 impl<'a> Frame<'a> {
-    /// Takes a packet apart.
+    /// Decodes a packet.
     pub fn parse(packet: &'a [u8]) -> Result<Frame<'a>, Malformed> {
         let mut reader = Reader(packet);
         let header: FrameHeader = value_of(reader.raw(HEADER)?);
@@ -111,7 +111,7 @@ impl<'a> Reader<'a> {
         self.array()
     }
 
-    /// There is no more.
+    /// Checks that nothing is left.
     pub fn end(&self) -> Result<(), Malformed> {
         match self.0.is_empty() {
             true => Ok(()),
@@ -125,7 +125,7 @@ impl<'a> Reader<'a> {
         self.raw(length as usize)
     }
 
-    /// The same; whether it has zero bytes is not looked at.
+    /// Like [`Reader::bytes`]. Zero bytes are not checked for.
     pub fn string(&mut self) -> Result<&'a [u8], Malformed> {
         self.bytes()
     }
@@ -187,12 +187,12 @@ impl Writer {
         self.u32(value.len() as u32).raw(value)
     }
 
-    /// The same, of no zero bytes.
+    /// Like [`Writer::bytes`], for bytes without a zero byte.
     pub fn string(self, value: &[u8]) -> Writer {
         self.bytes(value)
     }
 
-    /// A string or, if None, NULL (rows of views only).
+    /// A string, or NULL for None (rows of views only).
     pub fn nullable(self, value: Option<&[u8]>) -> Writer {
         match value {
             Some(value) => self.string(value),
@@ -209,7 +209,7 @@ impl Writer {
     }
 }
 
-/// A frame without payload, on the stack: for the hot path.
+/// A frame without payload, on the stack, for the hot path.
 pub fn bare(kind: u32, session: u64) -> [u8; HEADER] {
     let header = FrameHeader {
         kind: kind as u16,
@@ -221,7 +221,7 @@ pub fn bare(kind: u32, session: u64) -> [u8; HEADER] {
     frame
 }
 
-/// Name NUL value NUL ...: the pairs of a REPORTED value.
+/// The pairs of a REPORTED value: name NUL value NUL ...
 pub fn pairs(mut bytes: &[u8]) -> impl Iterator<Item = (&[u8], &[u8])> {
     std::iter::from_fn(move || {
         let mut next = || {
@@ -234,7 +234,7 @@ pub fn pairs(mut bytes: &[u8]) -> impl Iterator<Item = (&[u8], &[u8])> {
     })
 }
 
-/// Is it whole pairs, and nothing else?
+/// Does it consist of whole pairs?
 pub fn are_pairs(bytes: &[u8]) -> bool {
     let ends = bytes.iter().filter(|byte| **byte == 0).count();
     bytes.last().is_none_or(|last| *last == 0) && ends % 2 == 0
@@ -242,7 +242,7 @@ pub fn are_pairs(bytes: &[u8]) -> bool {
 
 // ---- Rows of views --------------------------------------------------------
 //
-// Rows of the views, as frames for who asks.
+// Rows of the views, as frames for the process that reads the view.
 
 /// One row under construction.
 pub struct Row {
@@ -298,7 +298,7 @@ impl Row {
     }
 }
 
-/// As pg_stat_activity has it.
+/// The port as pg_stat_activity shows it.
 pub fn port_of(address: &Address) -> i32 {
     if address.is_local() {
         -1
@@ -309,12 +309,13 @@ pub fn port_of(address: &Address) -> i32 {
 
 // ---- Messages of backends -------------------------------------------------
 //
-// What a backend may say on its control connection, read to its exact end.
+// The messages that a backend may send on its control connection. Each is read to its exact
+// end.
 //
-// Free of I/O. Who may say it, and of which session, is not known here
-// (scheduler/attach.rs).
+// Free of I/O. Whether this backend may send it, and for which session, is checked in
+// scheduler/attach.rs.
 
-/// Kinds of items that a backend may change; STARTUP is the dispatcher's.
+/// Kinds of items that a backend may change. STARTUP items belong to the dispatcher.
 const KINDS: std::ops::RangeInclusive<u32> = KIND_RESET..=KIND_OTHER;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -339,7 +340,7 @@ pub enum BackendSays<'a> {
         notices: &'a [u8],
         reported: &'a [u8],
     },
-    /// The client has gone, or is cut off.
+    /// The client is gone, or the backend has ended the session with an error (`is_cut`).
     Ended {
         is_cut: bool,
     },
@@ -353,7 +354,7 @@ pub enum BackendSays<'a> {
     },
 }
 
-/// A `BatonStatementCounter`; only backends understand it.
+/// A `BatonStatementCounter`; only backends interpret it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Counters {
     /// The bytes of two floating-point numbers.
@@ -362,7 +363,7 @@ pub struct Counters {
 }
 
 impl<'a> BackendSays<'a> {
-    /// None: no backend may say that.
+    /// Decodes a message; None if a backend may not send that kind.
     pub fn parse(frame: &Frame<'a>) -> Result<Option<BackendSays<'a>>, Malformed> {
         let mut reader = Reader(frame.payload);
         let said = match frame.kind {
@@ -448,9 +449,9 @@ fn item<'a>(reader: &mut Reader<'a>) -> Result<(u16, &'a [u8]), Malformed> {
 
 // ---- Questions to the launcher --------------------------------------------
 //
-// What the launcher is asked about a client, and what it answers.
+// The question to the launcher about a client, and its answer.
 
-/// All that a question consists of, the client's port apart.
+/// All that the answer depends on: the question without the client's port.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Who {
     pub user: Vec<u8>,
@@ -462,10 +463,10 @@ pub struct Who {
     pub tls: Option<WhoByTls>,
 }
 
-/// What is asked of a client that speaks TLS.
+/// The part of the question that only a TLS client has.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct WhoByTls {
-    /// Its certificate would have been checked.
+    /// A CA is configured, so a client certificate would have been verified.
     pub has_ca: bool,
     pub certificate: Option<Names>,
 }
@@ -497,7 +498,8 @@ impl Who {
         }
     }
 
-    /// The question; the client's port is no part of what makes a question.
+    /// The question as a frame. The client's port is sent, but two questions that differ in it
+    /// alone are equal.
     pub fn frame(&self, request: u32, address: &Address) -> Vec<u8> {
         let names = self.tls.as_ref().and_then(|tls| tls.certificate.as_ref());
         let question = LoginQuestion {
@@ -519,7 +521,7 @@ impl Who {
     }
 }
 
-/// What the launcher says of a client.
+/// The launcher's answer about a client.
 #[derive(Clone, Debug, Default)]
 pub struct Answer {
     pub method: u32,
@@ -535,40 +537,42 @@ pub struct Answer {
     pub database_backends: i32,
     pub refusal: Option<Report>,
     pub refuse_before_authentication: bool,
-    /// At once, too, unless a backend authenticates it: that refuses it, and other
-    /// libraries' hooks hear of it. Its certificate is not this role's.
+    /// The certificate does not match this role. The client is refused at once, unless a
+    /// backend authenticates it: the backend then refuses it itself, so that hooks of other
+    /// libraries see the attempt.
     pub refuse_method: bool,
-    /// The refusal comes when the client has proved itself, in place of
-    /// AuthenticationOk: its certificate is not this role's.
+    /// The certificate does not match this role. The refusal comes after the client's proof, in
+    /// place of AuthenticationOk.
     pub refuse_proof: bool,
     pub peer_allowed: bool,
-    /// TimestampTz up to which the answer may be given again, but for its counts of
-    /// connections; 0: not at all.
+    /// TimestampTz until which the answer may be reused, except for its counts of connections;
+    /// 0: it may not be reused.
     pub good_until: i64,
-    /// Only a backend can say whether this role may connect: it must greet.
+    /// Only a backend can decide whether this role may connect, so a backend must greet the
+    /// client.
     pub ask_backend: bool,
-    /// One must greet, for login triggers are to fire.
+    /// Login triggers must fire, so a backend must greet the client.
     pub fires_triggers: bool,
-    /// Whether it becomes native: BATON_NATIVE_*.
+    /// Whether the client becomes native: BATON_NATIVE_*.
     pub native: u32,
     /// pg_baton.pool_max_sessions for its role and database; None: no limit.
     pub max_sessions: Option<usize>,
-    /// Backends that serve it serve no other role.
+    /// A backend that serves this role serves no other role.
     pub is_apart: bool,
-    /// Which changes make it old.
+    /// The changes that make the answer stale.
     pub marks: LoginMarks,
-    /// Somebody has come in by it; of all its copies.
+    /// The answer has admitted a session. Shared by all copies of the answer.
     pub has_let_in: Arc<AtomicBool>,
 }
 
 impl Answer {
-    /// Connections count for it, which come and go without a word: whoever comes in
-    /// must have been asked about since.
+    /// Does a limit on connections apply? Their number changes without notice, so the launcher
+    /// must be asked again before admission.
     pub fn counts_connections(&self) -> bool {
         self.role_limit >= 0 || self.database_limit >= 0
     }
 
-    /// Somebody has come in by it.
+    /// Notes that the answer has admitted a session.
     pub fn lets_in(&self) {
         self.has_let_in.store(true, Relaxed);
     }
@@ -577,7 +581,7 @@ impl Answer {
         self.has_let_in.load(Relaxed)
     }
 
-    /// The client has to prove itself, by what this answer says.
+    /// Must the client prove its identity by a method that the dispatcher handles?
     pub fn demands_proof(&self) -> bool {
         matches!(self.method, AUTH_SCRAM | AUTH_MD5 | AUTH_PASSWORD)
     }
@@ -587,12 +591,12 @@ impl Answer {
         self.method_name == b"cert"
     }
 
-    /// The peer's system user may not be this role.
+    /// The peer's operating system user may not use this role.
     pub fn is_refused_peer(&self) -> bool {
         self.method == AUTH_PEER && !self.peer_allowed
     }
 
-    /// Request number and answer.
+    /// Decodes the request number and the answer.
     pub fn parse(payload: &[u8]) -> Result<(u32, Answer), Malformed> {
         let said = LoginAnswer::read(&mut Reader(payload))?;
         let refusal = <&[u8; 5]>::try_from(said.refusal_sqlstate)
@@ -643,8 +647,8 @@ impl Answer {
         Ok((said.request, answer))
     }
 
-    /// May there be so many of ours, beside the others that there are, within
-    /// this CONNECTION LIMIT?
+    /// Does this CONNECTION LIMIT allow `ours` sessions of the pool beside `others` other
+    /// connections?
     pub fn fits(&self, limit: i32, others: i32, ours: usize) -> bool {
         limit < 0 || self.superuser || i64::from(others) + ours as i64 <= i64::from(limit)
     }

@@ -1,5 +1,5 @@
-//! What follows from the launcher's answer about a client, and whether a client that has
-//! proved its identity is admitted.
+//! What follows from the launcher's answer about a client, and whether an authenticated client
+//! is admitted.
 
 use super::client::{login_of, Asked, Effect, Entering, Errand, ForServer, Phase, Proved, Proving};
 use super::native::{Natives, Why};
@@ -20,7 +20,7 @@ use std::sync::atomic::Ordering::SeqCst;
 use std::sync::Arc;
 use tracing::info;
 
-/// What is known of who says that it is this user.
+/// The data against which the authentication of a client as this user is checked.
 fn claim(user: &[u8], method: Method, answer: &Answer, parameters: &Parameters) -> Claim {
     Claim {
         user: user.to_vec(),
@@ -28,7 +28,7 @@ fn claim(user: &[u8], method: Method, answer: &Answer, parameters: &Parameters) 
         verifier: (!answer.verifier.is_empty() && !answer.password_expired)
             .then(|| answer.verifier.clone()),
         peer_allowed: answer.peer_allowed,
-        // Of a line that says md5 the launcher has decided it.
+        // For a line with method md5 the launcher has already chosen between md5 and SCRAM.
         encryption_is_md5: answer.method == AUTH_MD5 || parameters.stores_md5,
         scram_iterations: parameters.scram_iterations,
         channel_binding: None,
@@ -36,13 +36,13 @@ fn claim(user: &[u8], method: Method, answer: &Answer, parameters: &Parameters) 
 }
 
 impl Logins {
-    /// A client becomes native, if the server will have it.
+    /// Starts making the client native; the server decides whether to admit it.
     pub fn goes_native(&mut self, number: u32, startup: Startup, why: Why) {
         let asked = Asked::new(startup);
         self.send_on_errand(number, Errand::Native(why), ForServer::Client(asked));
     }
 
-    /// It may go on: the launcher is asked what the rules say about it.
+    /// The startup packet is accepted: asks the launcher what the rules say about the client.
     pub fn goes_on(&mut self, number: u32, startup: Startup) {
         if let Some(login) = self.logins.get_mut(number) {
             login.phase = Phase::Asked(Asked::new(startup));
@@ -50,7 +50,7 @@ impl Logins {
         }
     }
 
-    /// Asks what is not known already.
+    /// Answers from the cache, or asks the launcher.
     pub(super) fn ask(&mut self, number: u32) {
         self.unsettled.push(number);
         let Some(login) = self.logins.get(number) else {
@@ -69,14 +69,14 @@ impl Logins {
             login.socket.tls().map(|facts| WhoByTls::of(facts)),
         );
         let generation = self.control.header.login_generation.load(SeqCst);
-        // Nobody else says whether the server is there at all.
+        // Only the launcher knows whether the server is up at all.
         let cache = self.launcher_is_up.then_some(&mut self.cache);
         let (header, now) = (&self.control.header, self.now.timestamp);
         let changed = |from, to| header.login_changed(from, to);
         let known = cache.and_then(|cache| cache.find(&who, generation, now, changed));
-        // A challenge has nothing to do with counts, and who has proved itself is asked
-        // about again. Otherwise it would come later than that of a role that does not
-        // exist, which has no limit.
+        // A cached answer suffices for a challenge, even if connection limits apply: the
+        // launcher is asked again once the client is authenticated. Otherwise the challenge
+        // would come later than that of a role that does not exist, which has no limit.
         let is_proved = asked.proved.is_some();
         let known = known.filter(|answer| {
             !answer.counts_connections() || (answer.demands_proof() && !is_proved)
@@ -98,15 +98,15 @@ impl Logins {
         self.effects.push_back(effect);
     }
 
-    /// It may be said again.
+    /// Keeps an answer in the cache.
     pub fn keep_answer(&mut self, who: Who, generation: u64, answer: Arc<Answer>) {
         let header = &self.control.header;
         let changed = |from, to| header.login_changed(from, to);
         self.cache.keep(who, generation, answer, changed);
     }
 
-    /// The launcher has answered. `is_full`: contexts of that role's sessions in that
-    /// database find no room.
+    /// Handles the launcher's answer. `is_full`: the context memory has no room for more
+    /// sessions of that role in that database.
     pub fn answered(
         &mut self,
         number: u32,
@@ -134,7 +134,8 @@ impl Logins {
             let errand = Errand::Native(why);
             return self.send_on_errand(number, errand, ForServer::Client(asked));
         }
-        // The server's own word, from here on ours: before anything else.
+        // The NegotiateProtocolVersion message comes before any other. From here on the server
+        // does not send it, so the dispatcher does.
         let negotiate = std::mem::take(&mut asked.startup.negotiate);
         if !negotiate.is_empty() && socket::send(login.fd(), &negotiate).is_err() {
             return self.drop_login(number);
@@ -146,7 +147,7 @@ impl Logins {
         if answer.refuse_before_authentication || answer.refuse_method {
             if let Some(report) = &answer.refusal {
                 let report = report.clone();
-                // CheckCertAuth() (auth.c) knows it, whatever the map says then.
+                // CheckCertAuth() (auth.c) logs the identity before it looks at the map.
                 let names = login.socket.certificate();
                 let names = names.filter(|names| answer.is_by_certificate() && names.is_named());
                 if let Some(names) = names {
@@ -157,7 +158,7 @@ impl Logins {
         }
         if let Some(proved) = asked.proved.take() {
             if asked.role != 0 && asked.role != answer.role {
-                // Another role has got the name since the server was asked.
+                // The name belongs to another role since the server was asked.
                 let report = Report::fatal(b"28000", "the role has been renamed");
                 return self.fail(number, &report);
             }
@@ -171,7 +172,7 @@ impl Logins {
             startup, os_user, ..
         } = *asked;
         if let Some(name) = os_user.as_deref().filter(|_| answer.is_refused_peer()) {
-            // As auth_peer() does.
+            // As auth_peer() (auth.c) does.
             log_authenticated(&self.parameters, &by(&answer, name.as_bytes()));
         }
         let method = match answer.method {
@@ -202,8 +203,8 @@ impl Logins {
         }
     }
 
-    /// The client is who it says. What the launcher said of it before it began
-    /// to prove that may have become old meanwhile.
+    /// The client is authenticated. The launcher's answer may have become stale during the
+    /// exchange.
     pub(super) fn login_proved(&mut self, number: u32, mut out: Vec<u8>) {
         let Some(login) = self.logins.get_mut(number) else {
             return;
@@ -219,7 +220,8 @@ impl Logins {
             generation,
             ..
         } = *proving;
-        // Its certificate is another's: in place of AuthenticationOk.
+        // The certificate belongs to another user: the refusal takes the place of
+        // AuthenticationOk.
         if let Some(report) = answer.refusal.clone().filter(|_| answer.refuse_proof) {
             log_authenticated(&self.parameters, &by(&answer, &startup.user));
             if out.is_empty() || self.send_to_login(number, &out) {
@@ -241,7 +243,7 @@ impl Logins {
         });
         match &authenticated {
             Some(authenticated) => log_authenticated(&self.parameters, authenticated),
-            // ClientAuthentication(), auth.c; until 16 it says nothing of who is trusted.
+            // ClientAuthentication(), auth.c; until 16 it logs nothing for trust.
             None if self.parameters.server_major() >= 17 => {
                 log_connected(&self.parameters, "user", &by(&answer, &startup.user));
             }
@@ -267,7 +269,7 @@ impl Logins {
         self.enter(number, startup, answer, proved);
     }
 
-    /// A backend has authenticated the client, as it says; by GSSAPI as this principal.
+    /// A backend reports that it has authenticated the client, by GSSAPI as this principal.
     pub fn authenticated_by_server(
         &mut self,
         number: u32,
@@ -295,7 +297,7 @@ impl Logins {
         self.ask(number);
     }
 
-    /// The backend that was to authenticate it has ended, and told it why.
+    /// The backend that was to authenticate the client has ended, and has sent it the error.
     pub fn not_authenticated(&mut self, number: u32, serial: u64) {
         self.place_is_free(serial);
         if login_of(&mut self.logins, number, serial).is_some() {
@@ -306,7 +308,7 @@ impl Logins {
         self.next_errands();
     }
 
-    /// May it come in? As in stock that is decided after it has proved itself.
+    /// Requests admission, which follows authentication as in stock.
     fn enter(&mut self, number: u32, startup: Startup, answer: Arc<Answer>, proved: Proved) {
         if let Some(login) = self.take_out(number) {
             self.effects.push_back(Effect::Enter(Box::new(Entering {
@@ -322,7 +324,7 @@ impl Logins {
     }
 }
 
-/// As this it has proved itself, by the method that the answer names.
+/// The identity that the client has proved, by the method that the answer names.
 fn by(answer: &Answer, identity: &[u8]) -> Authenticated {
     Authenticated {
         method: answer.method_name.clone(),
@@ -330,7 +332,7 @@ fn by(answer: &Answer, identity: &[u8]) -> Authenticated {
     }
 }
 
-/// A line of log_connections.
+/// Logs a line of log_connections.
 fn log_authenticated(parameters: &Parameters, authenticated: &Authenticated) {
     log_connected(parameters, "identity", authenticated);
 }
@@ -347,9 +349,9 @@ fn log_connected(parameters: &Parameters, what: &str, authenticated: &Authentica
 
 // ---- Admission ------------------------------------------------------------
 //
-// May a client that has proved itself come in?
+// Whether an authenticated client is admitted.
 
-/// Its CONNECTION LIMIT is reached.
+/// The CONNECTION LIMIT of a role or database is reached.
 fn too_many(what: &str, name: &[u8]) -> Report {
     let name = String::from_utf8_lossy(name);
     Report::fatal(
@@ -358,9 +360,9 @@ fn too_many(what: &str, name: &[u8]) -> Report {
     )
 }
 
-/// The checks of InitPostgres (postinit.c), in its order: the role and its
-/// limit, the server's limit, the database and its limit. What is set for the role in
-/// the database the core knows (`Core::may_come_in`).
+/// The checks of InitPostgres (postinit.c), in its order: the role and its limit, the server's
+/// limit, the database and its limit. The core checks the settings for the role in the database
+/// (`Core::may_come_in`).
 pub fn admit(
     sessions: &Scheduler,
     parameters: &Parameters,
@@ -368,9 +370,9 @@ pub fn admit(
     answer: &Answer,
 ) -> Result<(), Report> {
     let tally = sessions.session_tally();
-    // The launcher gives a limit of a role that may log in; a refusal
-    // beside it is the database's, which comes later. Who had the name
-    // before does not count.
+    // The launcher gives a role's limit only if the role may log in. A refusal that comes with
+    // a limit concerns the database, so it follows the role's check. Sessions of a role that
+    // had this name before do not count.
     let with_it = tally.of_role(answer.role) + 1;
     if !answer.fits(answer.role_limit, answer.role_backends, with_it) {
         return Err(too_many("role", &startup.user));
@@ -386,11 +388,11 @@ pub fn admit(
     Ok(())
 }
 
-/// Part of pg_baton.max_sessions that only roles with few sessions get.
+/// pg_baton.max_sessions divided by this is kept for roles with few sessions.
 const FEW_PART: usize = 10;
 
-/// Of max_sessions some are left for superusers, as of max_connections; and the last
-/// ones of the others are for roles that have fewer than are left.
+/// Part of max_sessions is reserved for superusers, as of max_connections. The last slots of
+/// the rest go only to roles that have fewer sessions than slots are left.
 fn has_session_left(
     sessions: &Scheduler,
     parameters: &Parameters,
@@ -425,14 +427,14 @@ fn has_session_left(
     }
 }
 
-/// May the server keep one more native session? Those leave to the pool what its shared
-/// backends may need, and what is kept in a stall.
+/// Does the server have room for this native session? Native sessions leave to the pool the
+/// connections that its shared backends may need, and those that are reserved for a stall.
 pub fn has_room_for_native(
     sessions: &Scheduler,
     natives: &Natives,
     superuser: bool,
 ) -> Result<(), Report> {
-    // It is counted already.
+    // `connections()` already counts this session.
     if superuser || natives.connections() <= sessions.most_native() {
         return Ok(());
     }
@@ -441,8 +443,8 @@ pub fn has_room_for_native(
         .with_detail("Native sessions leave the pool the connections that its backends need."))
 }
 
-/// May one who has proved himself have one more session, by the limits at the door?
-/// Native ones count with the others.
+/// Do the limits before login leave room for one more session of this role and address? Native
+/// sessions count too.
 pub fn has_room_for(
     sessions: &Scheduler,
     natives: &Natives,

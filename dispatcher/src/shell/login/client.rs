@@ -1,9 +1,10 @@
-//! A client that is logging in: its state, its conversation with the dispatcher, results
-//! that other threads bring for it, TLS, and GSSAPI encryption.
+//! A client that is logging in: its state, its conversation with the dispatcher, the results
+//! that other threads compute for it, TLS, and GSSAPI encryption.
 //!
-//! It ends as a session (scheduler/new_session.rs), as a session of the server's own
-//! (native.rs), or the connection ends; after authentication_timeout without a word,
-//! as in stock. The number of logins is bounded, and so is what each may send.
+//! A login ends in one of three ways: as a session of the pool (scheduler/new_session.rs), as a
+//! native session (native.rs), or with the end of the connection. After authentication_timeout
+//! the connection ends without a message, as in stock. The number of logins is bounded, and so
+//! is the number of bytes that each may send.
 
 use super::native::{LoggingIn, Native, Why};
 use super::Logins;
@@ -25,59 +26,62 @@ use std::sync::Arc;
 use tracing::{debug, warn};
 use zeroize::{Zeroize, Zeroizing};
 
-/// How far a login has come.
+/// The state of a login.
 pub enum Phase {
-    /// Reading the first packets.
+    /// The dispatcher reads the first packets.
     Startup(StartupReader),
-    /// A relay shakes hands; it has begun with TLS at once, or asked for it.
+    /// A relay performs the TLS handshake. `is_direct`: the client has begun with TLS at once;
+    /// otherwise with an SSLRequest.
     Securing { is_direct: bool },
-    /// A process of the server begins GSSAPI encryption with it, and has not told its
-    /// startup packet yet.
+    /// A server process negotiates GSSAPI encryption with the client. It has not yet reported
+    /// the client's startup packet.
     Encrypting { pid: u32 },
-    /// The launcher has been asked, or the name service.
+    /// The launcher, or the name service, has been asked.
     Asked(Box<Asked>),
-    /// Authentication runs.
+    /// The client is being authenticated.
     Proving(Box<Proving>),
-    /// Somebody is on his way to the server, or will be.
+    /// The login waits for a connection to the server, or for what the server does on it.
     Errand {
         errand: Errand,
         what: ForServer,
         has_begun: bool,
     },
-    /// A backend authenticates it.
+    /// A backend authenticates the client.
     Authenticating(Box<Asked>),
-    /// A backend authenticates it, and is its own if it lets it in (native.rs).
+    /// A backend authenticates the client, and becomes its own backend if it admits it
+    /// (native.rs).
     BecomingNative,
 }
 
 pub struct Asked {
     pub startup: Startup,
-    /// The name of the user at the other end of a Unix socket, "" if he has
-    /// none; asked for when the method needs it.
+    /// The name of the operating system user at the other end of a Unix socket; "" if there is
+    /// none. Looked up only when the method needs it.
     pub os_user: Option<String>,
-    /// This client has proved itself: it is asked again whether it may come in.
+    /// Set once the client is authenticated: the launcher is then asked again whether it is
+    /// admitted.
     pub proved: Option<Proved>,
-    /// As which a backend authenticates it; 0: none does.
+    /// The OID of the role as which a backend authenticates the client; 0 if no backend does.
     pub role: u32,
 }
 
-/// What a client has somebody sent to the server for.
+/// What a client needs a connection to the server for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Errand {
-    /// A backend of its own, for life.
+    /// A backend of the client's own, for life.
     Native(Why),
-    /// A backend of its own, for life, that begins GSSAPI encryption with it first.
+    /// A backend of the client's own, for life, which first negotiates GSSAPI encryption.
     Gss,
-    /// A backend that authenticates it.
+    /// A backend that authenticates the client.
     Login,
-    /// To cancel what a backend does that is not the pool's.
+    /// A cancel request that is not for a session of the pool.
     Cancel,
 }
 
 /// What the server is to be sent.
 pub enum ForServer {
     Client(Box<Asked>),
-    /// One whose name nobody knows yet.
+    /// A client whose startup packet has not been read yet.
     Nameless,
     Cancel(CancelRequest),
 }
@@ -97,39 +101,39 @@ pub struct Proving {
     pub startup: Startup,
     pub os_user: Option<String>,
     pub answer: Arc<Answer>,
-    /// login_generation before the launcher was asked.
+    /// login_generation, read before the launcher was asked.
     pub generation: u64,
     pub auth: ServerAuth,
 }
 
-/// What is left of an authentication that has succeeded.
+/// The result of a successful authentication.
 pub struct Proved {
-    /// To be sent before anything else: ends with AuthenticationOk.
+    /// Bytes to send to the client before anything else. They end with AuthenticationOk.
     pub out: Vec<u8>,
-    /// As which GSSAPI knows it, if the server has asked that.
+    /// The GSSAPI principal, if the server has authenticated the client by GSSAPI.
     pub principal: Option<Vec<u8>>,
-    /// None if it did not have to prove anything.
+    /// None if the client did not have to prove its identity.
     pub authenticated: Option<Authenticated>,
 }
 
-/// One client that is logging in.
+/// A client that is logging in.
 pub struct Login {
     pub socket: HandedEnd,
     pub serial: u64,
     pub address: Address,
     pub local: Option<Address>,
     pub deadline_us: u64,
-    /// Its socket is in the epoll.
+    /// The socket is in the epoll.
     pub watched: bool,
-    /// It counts among the logins of this second (limits.rs).
+    /// The login has been counted against the login rates (limits.rs).
     pub is_counted: bool,
-    /// What it has sent, a TLS handshake apart.
+    /// Bytes received from the client, without those of a TLS handshake.
     pub bytes: u64,
     pub phase: Phase,
 }
 
 impl Login {
-    /// Bytes to read from the client now; 0 while it is not its turn.
+    /// Bytes to read from the client now; 0 if the client is not to send anything.
     pub fn wanted(&self) -> usize {
         match &self.phase {
             Phase::Startup(reader) => reader.wanted(),
@@ -147,7 +151,7 @@ impl Login {
         self.socket.fd()
     }
 
-    /// From here on it is spoken with there; its own socket is a relay's.
+    /// Makes `far` the login's socket and returns the client's own, which goes to a relay.
     pub fn hand_over(&mut self, far: HandedEnd) -> ClientEnd {
         std::mem::replace(&mut self.socket, far).into_client_end()
     }
@@ -156,7 +160,7 @@ impl Login {
         self.socket.secured(facts);
     }
 
-    /// It has this number.
+    /// What a native session takes over from the login of this number.
     pub fn logging_in(&self, number: u32) -> LoggingIn {
         LoggingIn {
             id: (number, self.serial),
@@ -173,8 +177,9 @@ impl Login {
         self.socket.certificate()
     }
 
-    /// It is the client's turn, as far as can be seen from here, or it waits for nothing, or for
-    /// a process of the server that others have.
+    /// Does the login wait for the client, or for a free place for a server process? Such
+    /// logins are the first to go when there is no room. A login that cannot be sent a message
+    /// counts as one.
     pub fn keeps_us(&self) -> bool {
         !self.hears_us() || self.wanted() > 0 || self.waits_for_a_place()
     }
@@ -189,7 +194,7 @@ impl Login {
         )
     }
 
-    /// A handshake is going on.
+    /// Is a TLS or GSSAPI handshake in progress?
     pub fn shakes_hands(&self) -> bool {
         matches!(
             self.phase,
@@ -197,7 +202,7 @@ impl Login {
         )
     }
 
-    /// A process of the server has its socket as well, and speaks with it.
+    /// Does a server process also have the socket, and talk to the client?
     pub fn is_a_backend_s(&self) -> bool {
         matches!(
             self.phase,
@@ -205,60 +210,60 @@ impl Login {
         )
     }
 
-    /// It has sent a cancel request, which is the server's to obey.
+    /// Has the client sent a cancel request that the server must carry out?
     pub fn cancels(&self) -> bool {
         let errand = Errand::Cancel;
         matches!(&self.phase, Phase::Errand { errand: its, .. } if *its == errand)
     }
 
-    /// What we send it would be understood.
+    /// Would the client understand a message of the dispatcher now?
     pub fn hears_us(&self) -> bool {
         !self.shakes_hands() && !self.is_a_backend_s() && !self.cancels()
     }
 }
 
-/// A client that has proved itself: what a session is made of.
+/// An authenticated client that is to become a session.
 pub struct Entering {
     pub socket: HandedEnd,
     pub address: Address,
-    /// Our end, where that is known without asking.
+    /// The local address, if it is known without a system call.
     pub local: Option<Address>,
-    /// Its socket is in the epoll.
+    /// The socket is in the epoll.
     pub watched: bool,
     pub startup: Startup,
     pub answer: Arc<Answer>,
     pub proved: Proved,
 }
 
-/// What a login wants of others.
+/// A request of a login to other parts of the dispatcher.
 pub enum Effect {
-    /// It may not come in, as its descriptor is kept for backends, and has asked to:
-    /// it is to be told so.
+    /// Tell the client that there is no room. Its descriptor is reserved for backends, and it
+    /// has sent its startup packet.
     InVain(u32),
-    /// It has said who it is: may it go on, and how?
+    /// Decide from the startup packet whether and how the login goes on.
     Startup(u32, Box<Startup>),
-    /// The launcher is to be asked.
+    /// Ask the launcher.
     Ask {
         login: u32,
         serial: u64,
         address: Address,
         who: Who,
     },
-    /// It has been asked that before.
+    /// Handle this cached answer as if the launcher had just given it.
     Known {
         login: u32,
         serial: u64,
         generation: u64,
         answer: Arc<Answer>,
     },
-    /// Its connection ends when that has been obeyed: that tells the client to go
-    /// on, and what it then asks is not meant.
+    /// Carry out the cancel request. The client's connection may close only after that: the
+    /// close tells the client to go on, and the cancel must not hit its next query.
     Cancel(u32, CancelRequest),
-    /// May it come in? It is no login any more.
+    /// Decide whether to admit the client. It is no longer in the table of logins.
     Enter(Box<Entering>),
 }
 
-/// A login, if it is still the one that was asked for: numbers are used again.
+/// The login of this number, if it is still the one with this serial. Numbers are reused.
 pub fn login_of(logins: &mut Slab<Login>, number: u32, serial: u64) -> Option<&mut Login> {
     let login = logins.get_mut(number);
     login.filter(|login| login.serial == serial)
@@ -266,18 +271,17 @@ pub fn login_of(logins: &mut Slab<Login>, number: u32, serial: u64) -> Option<&m
 
 // ---- Conversation ---------------------------------------------------------
 //
-// What a client that logs in says, and is told.
+// The messages between a client that logs in and the dispatcher.
 //
-// No backend is held meanwhile. A login reads no more than the message at
-// hand, since what follows the login belongs to a backend; its socket is
-// waited for under its own number, one event at a time, and only while
-// something is expected of the client.
+// No backend is held meanwhile. The dispatcher reads no further than the current message,
+// because the bytes after the login belong to a backend. The socket is watched under the
+// login's number, for one event at a time, and only while the client is to send something.
 
-/// Messages handled for one client before others get their turn.
+/// Messages handled for one client before the next client's turn.
 const STEPS_A_ROUND: usize = 16;
 
 impl Logins {
-    /// The client has sent something.
+    /// Handles what the client has sent.
     pub fn event(&mut self, number: u32) {
         let mut bytes = [0; 4096];
         for _ in 0..STEPS_A_ROUND {
@@ -313,7 +317,7 @@ impl Logins {
             match &mut login.phase {
                 Phase::Startup(reader) => {
                     let (_, event) = reader.feed(&bytes[..length]);
-                    // Others go on with it.
+                    // The caller of `next_effect` decides how the login goes on.
                     let is_last =
                         matches!(event, StartupEvent::Startup(_) | StartupEvent::Cancel(_));
                     if event == StartupEvent::Direct {
@@ -336,7 +340,7 @@ impl Logins {
                 | Phase::Authenticating(_)
                 | Phase::BecomingNative => return,
             }
-            // Less than there was room for: there is no more yet.
+            // The read returned less than asked for, so the socket is empty.
             if length < room || login_of(&mut self.logins, number, serial).is_none() {
                 break;
             }
@@ -380,7 +384,7 @@ impl Logins {
         self.drop_login(number);
     }
 
-    /// Does what authentication asks for; true if the client is to speak next.
+    /// Carries out an action of the authentication. True if the client is to send next.
     pub(super) fn auth_action(&mut self, number: u32, action: Action) -> bool {
         match action {
             Action::NeedMore => true,
@@ -412,10 +416,9 @@ impl Logins {
         }
     }
 
-    /// May this client not come in, since its descriptor is one of those that
-    /// are kept for backends? It is told so when it has asked to, not before:
-    /// libpq from 17 on shows no error that comes in place of an answer to its
-    /// SSLRequest (PQconnectPoll, fe-connect.c).
+    /// Is this client certain to be refused because its descriptor is reserved for backends?
+    /// The dispatcher says so only after the startup packet: libpq from 17 on does not show an
+    /// error that comes in place of an answer to its SSLRequest (PQconnectPoll, fe-connect.c).
     fn is_in_vain(&self, number: u32) -> bool {
         let login = self.logins.get(number);
         login.is_some_and(|login| login.fd() > self.highest_client)
@@ -431,10 +434,10 @@ impl Logins {
 
 // ---- Results of other threads ---------------------------------------------
 //
-// What other threads have found out for a login: passwords, names of users.
+// What other threads compute for a login: password checks and names of users.
 
 impl Logins {
-    /// Asks the name service, on its own thread, who is at the other end.
+    /// Asks the name service, on its own thread, for the name of the user at the other end.
     pub(super) fn ask_name(&mut self, number: u32) {
         let Some(login) = self.logins.get(number) else {
             return;
@@ -474,21 +477,18 @@ impl Logins {
 
 // ---- TLS ------------------------------------------------------------------
 //
-// TLS of a client that logs in.
-//
-// After `S` its socket goes to a relay (tls/threads.rs), and the login goes on
-// at the far end of a socketpair, with the next startup packet, once the relay
-// says that the handshake is over. A client that does not get so far is
-// dropped by the login's time limit like any other: closing the far end ends
-// the relay.
+// After `S` the client's socket goes to a relay (tls/threads.rs). When the relay reports the
+// end of the handshake, the login goes on at the far end of a socketpair, with the next startup
+// packet. A client that does not finish the handshake is dropped by the time limit of the
+// login. Closing the far end ends the relay.
 
-/// What TLS sessions begin with; None while there is none to offer.
+/// The TLS context for new clients; None while TLS is not offered.
 #[derive(Default)]
 pub struct TlsOffer {
     context: Option<Arc<ServerContext>>,
-    /// Of the configuration that was read last.
+    /// Number of the configuration that was read last.
     generation: u64,
-    /// For the next one that is read.
+    /// The passphrase for the next configuration that is read.
     passphrase: Passphrase,
 }
 
@@ -501,7 +501,7 @@ impl TlsOffer {
         }
     }
 
-    /// What a client with this kind of address may do.
+    /// The TLS offer for a client with a local or a remote address.
     pub fn for_client(&self, is_local: bool) -> Tls {
         match &self.context {
             Some(context) if !is_local && context.takes_direct => Tls::OfferedDirectly,
@@ -512,12 +512,12 @@ impl TlsOffer {
 }
 
 impl Logins {
-    /// What ssl_passphrase_command has said, for the configuration that comes next.
+    /// Keeps the output of ssl_passphrase_command for the next configuration.
     pub fn keep_passphrase(&mut self, passphrase: &[u8]) {
         self.tls.passphrase = Some(Zeroizing::new(passphrase.to_vec()));
     }
 
-    /// The configuration has been read again; so may be the files it names.
+    /// The configuration has been reloaded, so the files that it names are read again.
     pub(super) fn reload_tls(&mut self) {
         let passphrase = self.tls.passphrase.take();
         let settings = self.parameters.tls.clone();
@@ -529,7 +529,7 @@ impl Logins {
         self.tls.generation += 1;
         let generation = self.tls.generation;
         let (results, major) = (self.jobs.results(), self.parameters.server_major());
-        // Reads files.
+        // A thread of its own, because loading reads files.
         let started = std::thread::Builder::new()
             .name("tls-load".into())
             .spawn(move || {
@@ -554,14 +554,15 @@ impl Logins {
         }
     }
 
-    /// Has a relay begin. `direct`: with these bytes, that the client has begun
-    /// with of itself; else it has asked, and is answered here.
+    /// Gives the client to a relay. `direct` has the bytes of a client that has begun with TLS
+    /// at once; None if the client has sent an SSLRequest, which is answered here.
     pub(super) fn begin_tls(&mut self, number: u32, direct: Option<&[u8]>) {
         let Some(context) = self.tls.context.clone() else {
             return self.drop_login(number);
         };
         if let Err(report) = self.count_login(number) {
-            // Nothing in the clear is understood by who has begun with TLS.
+            // A client that has begun with TLS at once does not understand a message in the
+            // clear.
             return match direct {
                 Some(_) => self.drop_login(number),
                 None => self.fail(number, &report),
@@ -589,7 +590,8 @@ impl Logins {
         if direct.is_none() && socket::send(fd, b"S").ok() != Some(1) {
             return self.drop_login(number);
         }
-        // Backends cannot reach it there.
+        // Backends have only the socketpair, so the keepalives of the client's socket are set
+        // here.
         socket::set_keepalives(fd, &Keepalives::default(), &self.parameters.keepalives);
         let client = login.hand_over(HandedEnd::relayed(far));
         login.phase = Phase::Securing {
@@ -608,7 +610,7 @@ impl Logins {
         self.settle(number);
     }
 
-    /// A relay has said how its handshake went.
+    /// A relay reports the result of its handshake.
     pub fn handshake_over(&mut self, handshake: Handshake) {
         let Handshake {
             login: number,
@@ -654,18 +656,17 @@ impl Logins {
 
 // ---- GSSAPI encryption ----------------------------------------------------
 //
-// GSSAPI encryption of a client that logs in.
+// The keys cannot leave the process that negotiates them, and the startup packet follows the
+// negotiation. So a client that asks for encryption, and may have it (pg_baton.gss_encryption),
+// goes to a backend of its own at once. That backend answers the client, reads the startup
+// packet, and reports it here (STARTUP; client_ticket.c is the extension's side). Until then
+// the login counts as in a handshake; afterwards it is handled like any other that becomes
+// native (errands.rs).
 //
-// The keys cannot leave the process that negotiates them, and the startup packet
-// comes after that. So who asks for it, and is to have it (pg_baton.gss_encryption),
-// goes to a backend of its own at once, which answers, reads the packet, and tells it
-// here (STARTUP; client_ticket.c is the extension's side). Up to there it is at a handshake,
-// and from there on like any other that becomes native (errands.rs).
-//
-// Nothing may be sent to it from here once a process has taken it.
+// Once a process has taken the client, the dispatcher sends it nothing.
 
 impl Logins {
-    /// A client has asked for it, and has not been answered.
+    /// The client has asked for encryption, and has not been answered.
     pub(super) fn begin_gss(&mut self, number: u32) {
         match self.count_login(number) {
             Ok(()) => self.send_on_errand(number, Errand::Gss, ForServer::Nameless),
@@ -673,7 +674,7 @@ impl Logins {
         }
     }
 
-    /// That process has taken it.
+    /// A server process has taken the client.
     pub(super) fn is_encrypting(&mut self, number: u32, pid: u32) {
         if let Some(login) = self.logins.get_mut(number) {
             login.phase = Phase::Encrypting { pid };
@@ -681,8 +682,8 @@ impl Logins {
         }
     }
 
-    /// The process has read its first packet. What has become of it, if it is a native
-    /// session now.
+    /// The server process reports the client's startup packet. Returns the native session, if
+    /// the login becomes one.
     pub fn encrypted(&mut self, number: u32, serial: u64, packet: &[u8]) -> Option<Native> {
         self.is_awaited(number, serial, false);
         let native = self.has_told_packet(number, serial, packet);
@@ -715,12 +716,12 @@ impl Logins {
                 let of = self.logins.get(number)?.logging_in(number);
                 Some(Native::new(of, *startup, why, pid, since))
             }
-            // The process has ended by now, and the connection ends with the login.
+            // The process has ended by now. The connection ends with the login.
             StartupEvent::Cancel(request) => {
                 self.effects.push_back(Effect::Cancel(number, request));
                 None
             }
-            // The process tells it why.
+            // The process sends the error to the client.
             StartupEvent::Failed(StartupError::Fatal { report, .. }) => {
                 let kind = String::from_utf8_lossy(&report.sqlstate);
                 self.log(&kind, format_args!("login failed: {report}"));
@@ -736,7 +737,7 @@ impl Logins {
         }
     }
 
-    /// The process has ended before that.
+    /// The server process has ended before it reported a startup packet.
     pub fn not_encrypted(&mut self, number: u32, serial: u64) {
         self.place_is_free(serial);
         if let Some(login) = login_of(&mut self.logins, number, serial) {

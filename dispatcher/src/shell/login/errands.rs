@@ -1,26 +1,27 @@
-//! Connections to the server that the dispatcher opens for one client: to have
-//! a backend take the client's own socket, or to bring the server a cancel
-//! request that is not for a session of ours.
+//! Connections that the dispatcher opens to the server for one client: to let a backend take
+//! the client's own socket, or to bring the server a cancel request that is not for a session
+//! of the pool.
 //!
-//! A client with a ticket: the dispatcher sends the client's own startup packet
-//! to the postmaster, with the ticket as the name of a protocol option before
-//! all others, and writes the ticket to CONTROL. The backend that reads it comes
-//! to the control socket (HELLO_TICKET) and gets the client's socket; its
-//! control connection is from then on what we know of it. What the server says on
-//! the connection before that is an error, and the client's. The extension's side,
-//! and who may do so, is told in client_ticket.c.
+//! Tickets: the dispatcher writes a ticket to CONTROL and sends the client's own startup packet
+//! to the postmaster, with the ticket as the name of a protocol option before all others. The
+//! backend that reads the packet connects to the control socket (HELLO_TICKET) and receives the
+//! client's socket. From then on the dispatcher knows the backend by that control connection.
+//! Anything that the server sends on the first connection before that is an error for the
+//! client. client_ticket.c describes the extension's side, and which processes may do this.
 //!
-//! Tickets are few (BATON_TICKETS), and good for the moment of a fork; who
-//! comes when all are given waits, as the postmaster forks one at a time anyway.
-//! So does who comes when clients that are not let in yet have as many of the server's
-//! connections, or WAL senders, as they may (places.rs).
-//! A client that is to have GSSAPI encryption has no startup packet yet: the dispatcher
-//! sends one that has the ticket and names nobody (client.rs).
+//! A client that is to have GSSAPI encryption has sent no startup packet yet. The dispatcher
+//! sends one that has the ticket and no names (client.rs).
 //!
-//! An errand belongs to its login, and ends with it. Once a backend has the client's
-//! socket the login goes on, until the backend has said that the client is authenticated
-//! or let in: the socket stays open here as well, it counts among those that have not
-//! logged in, the limits at the door hold, and to end it the socket is shut down.
+//! There are few tickets (BATON_TICKETS), and each is valid for the moment of a fork. A client
+//! for which no ticket is left waits; the postmaster forks one process at a time anyway. A
+//! client also waits while unadmitted clients use all server connections, or WAL senders, that
+//! they may (places.rs).
+//!
+//! An errand belongs to its login and ends with it. After a backend has taken the client's
+//! socket, the login goes on until the backend reports that the client is authenticated or
+//! admitted. Until then the dispatcher keeps the socket open too, the login counts as
+//! unauthenticated, and the limits before login apply. To end it, the dispatcher shuts the
+//! socket down.
 
 use super::client::{login_of, Errand, ForServer, Phase};
 use super::native::{Native, Why};
@@ -43,22 +44,23 @@ use std::sync::atomic::Ordering::SeqCst;
 use std::sync::Arc;
 use tracing::debug;
 
-/// The server's words to a client before its backend has come: an error.
+/// Bytes kept of what the server sends before its backend connects: an error.
 const MOST_WORDS: usize = 16 * 1024;
 
-/// A longer one of the server's is not sent on, and not bound to: a frame is short.
+/// A longer server certificate is not passed on, so there is no channel binding: a frame is
+/// short.
 const LONGEST_CERTIFICATE: usize = 16 * 1024;
 
-/// A client that a process of the server has taken.
+/// A client that a server process has taken.
 pub enum Taken {
     Native(Native),
-    /// This login's.
+    /// A login (number, serial) whose client the process authenticates.
     ToAuthenticate(u32, u64),
-    /// This login's, whose startup packet it will tell.
+    /// A login (number, serial) whose startup packet the process will report.
     ToEncrypt(u32, u64),
 }
 
-/// One such connection; its place in the table is the ticket's remainder.
+/// One such connection. Its index in the table is the ticket modulo TICKETS.
 struct OnErrand {
     errand: Errand,
     login: u32,
@@ -70,20 +72,20 @@ struct OnErrand {
     heard: Vec<u8>,
 }
 
-/// All of them, and who waits for a place. Cancel requests, which need no ticket, have
-/// places of their own behind the others'.
+/// All errands, and the queues for places. Cancel requests need no ticket. Their places follow
+/// those of the clients in the table.
 #[derive(Default)]
 pub struct Errands {
     under_way: Vec<Option<OnErrand>>,
     connections: Places,
-    /// These take nothing of max_connections.
+    /// Clients for WAL senders, which use none of max_connections.
     wal_senders: Places,
     cancels: places::Waiting,
-    /// Of max_connections, that are left to the pool.
+    /// Connections of max_connections that are left for the pool.
     connections_left: usize,
 }
 
-/// Connections to the server that are opened in one go: each takes 20 microseconds or more.
+/// Connections to the server that are opened in one go. Each takes 20 microseconds or more.
 const BEGUN_AT_ONCE: usize = 32;
 
 const CLIENTS: Range<usize> = 0..TICKETS as usize;
@@ -116,7 +118,7 @@ impl Errands {
     }
 }
 
-/// Nobody can guess it, and it leads to its place.
+/// A ticket that cannot be guessed, and that leads to its place.
 fn new_ticket(place: u32) -> u64 {
     loop {
         let ticket = rand::random::<u64>() & !u64::from(TICKETS - 1) | u64::from(place);
@@ -129,7 +131,7 @@ fn new_ticket(place: u32) -> u64 {
 /// The startup packet of a client that has not sent its own.
 const NAMELESS: [u8; 5] = [0, 3, 0, 0, 0];
 
-/// The client's startup packet, with the ticket before all that is its own.
+/// The client's startup packet, with the ticket before all of the client's options.
 fn with_ticket(packet: &[u8], ticket: u64) -> Vec<u8> {
     let (protocol, rest) = packet.split_at(4);
     let option = format!("_pq_.pg_baton.{ticket:016x}\0\0");
@@ -138,7 +140,8 @@ fn with_ticket(packet: &[u8], ticket: u64) -> Vec<u8> {
 }
 
 impl Logins {
-    /// Sends somebody, as soon as there is a place. The client is heard no more.
+    /// Queues an errand, which begins when a place is free. The client's input is ignored from
+    /// now on.
     pub(super) fn send_on_errand(&mut self, number: u32, errand: Errand, what: ForServer) {
         let Some(login) = self.logins.get_mut(number) else {
             return;
@@ -169,8 +172,8 @@ impl Logins {
         self.next_errands();
     }
 
-    /// Those who wait, while there are places; some of them, for the place of one that
-    /// fails at once is free again.
+    /// Begins waiting errands while there are places. The loop is bounded, because an errand
+    /// that fails at once frees its place again.
     pub fn next_errands(&mut self) {
         let (connections, wal_senders) = self.most_places();
         for _ in 0..BEGUN_AT_ONCE {
@@ -197,8 +200,9 @@ impl Logins {
         }
     }
 
-    /// Connections, and WAL senders. Where the pool has all connections that it may
-    /// have, half of those that it leaves to the server's own port.
+    /// Most places for connections, and for WAL senders. If the pool has all connections that
+    /// it may have, unadmitted clients get half of those that are left to the server's own
+    /// port.
     fn most_places(&self) -> (usize, usize) {
         let taken = self.errands.connections.taken();
         let connections = (self.parameters.most_not_let_in())
@@ -208,7 +212,7 @@ impl Logins {
         (connections, self.parameters.most_wal_senders_not_let_in())
     }
 
-    /// Those that owe an answer, while others wait.
+    /// Ends logins that owe an answer while others wait.
     fn take_places_back(&mut self) {
         let (connections, wal_senders) = self.most_places();
         let now_us = self.now.us;
@@ -229,7 +233,7 @@ impl Logins {
         }
     }
 
-    /// It is this client's turn, or not any more, as the process says that it has.
+    /// The process that has the client reports whether it waits for the client.
     pub fn is_awaited(&mut self, number: u32, serial: u64, is_awaited: bool) {
         if !self.has(number, serial) {
             return;
@@ -242,24 +246,24 @@ impl Logins {
         }
     }
 
-    /// The login that had this number owes nothing.
+    /// The login that had this number owes no answer.
     pub(super) fn owes_nothing(&mut self, number: u32) {
         self.errands.connections.owes_nothing(number);
         self.errands.wal_senders.owes_nothing(number);
     }
 
-    /// No process of the server's is there for it any more, or it is let in.
+    /// The login has no server process any more, or is admitted.
     pub(super) fn place_is_free(&mut self, serial: u64) {
         self.errands.connections.ended(serial);
         self.errands.wal_senders.ended(serial);
     }
 
-    /// Connections of the server that clients have which it has not let in.
+    /// Connections of the server that unadmitted clients use.
     pub fn connections(&self) -> usize {
         self.errands.connections.taken()
     }
 
-    /// So many are left to the pool.
+    /// Sets the number of connections that are left for the pool.
     pub fn connections_left(&mut self, left: usize) {
         self.errands.connections_left = left;
     }
@@ -324,7 +328,7 @@ impl Logins {
         self.settle(number);
     }
 
-    /// The connection is done with, and its ticket void.
+    /// Closes the connection and revokes its ticket.
     fn end_errand(&mut self, place: u32) -> Option<OnErrand> {
         let ended = self.errands.under_way.get_mut(place as usize)?.take()?;
         if ended.ticket != 0 {
@@ -334,7 +338,7 @@ impl Logins {
         Some(ended)
     }
 
-    /// Its login has ended.
+    /// The errand's login has ended.
     pub(super) fn recall_errand(&mut self, number: u32, serial: u64) {
         self.errands.cancels.forget(serial);
         self.place_is_free(serial);
@@ -352,7 +356,7 @@ impl Logins {
             match socket::send(fd, &it.unsent) {
                 Ok(length) => drop(it.unsent.drain(..length)),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                // It has closed the connection, and said why, maybe.
+                // The server has closed the connection. It may have sent the reason.
                 Err(_) => it.unsent.clear(),
             }
             if it.unsent.is_empty() {
@@ -371,7 +375,7 @@ impl Logins {
         self.next_errands();
     }
 
-    /// The server has closed the connection, and no backend has come.
+    /// The server has closed the connection, and no backend has connected.
     fn errand_failed(&mut self, place: u32) {
         let Some(it) = self.end_errand(place) else {
             return;
@@ -380,10 +384,10 @@ impl Logins {
             return;
         };
         if it.errand == Errand::Cancel {
-            // Done, as far as anybody can tell.
+            // The request counts as done: the server does not confirm it.
             return self.forget(it.login);
         }
-        // An error, and nothing else: else the server has not taken it for a ticket's.
+        // Pass on an error only. Anything else means that the server did not read the ticket.
         if it.heard.first() == Some(&b'E') {
             let _ = socket::send(login.fd(), &it.heard);
             let address = login.address;
@@ -394,8 +398,8 @@ impl Logins {
         self.fail(it.login, &unreachable_server());
     }
 
-    /// A process of the server shows a ticket on its control connection. `is_process`:
-    /// it is the one that it says. None: it is no ticket of its.
+    /// A server process shows a ticket on its control connection. `is_process`: the process has
+    /// the process ID that it gives. None if the ticket is not valid for it.
     pub fn hello_ticket(
         &mut self,
         connection: RawFd,
@@ -424,7 +428,7 @@ impl Logins {
         let ends = (&address, &local.unwrap_or_default());
         let facts = login.tls().map(Arc::as_ref);
         let frame = client_frame(kind, ends, login.certificate(), facts);
-        // The client's socket is the backend's: nothing of it may make an event here.
+        // The client's socket now belongs to the backend, so it must not raise events here.
         if std::mem::take(&mut login.watched) {
             let _ = self.client_number.remove(&self.epoll, fd);
         }
@@ -450,7 +454,7 @@ impl Logins {
         Some(taken)
     }
 
-    /// A backend has the login's socket, to authenticate it.
+    /// A backend has taken the login's socket to authenticate the client.
     fn is_authenticating(&mut self, number: u32) {
         if let Some(login) = self.logins.get_mut(number) {
             let phase = std::mem::replace(&mut login.phase, Phase::BecomingNative);
@@ -465,7 +469,7 @@ impl Logins {
         }
     }
 
-    /// A backend has the login's socket, for life if it lets it in.
+    /// A backend has taken the login's socket, and keeps it for life if it admits the client.
     fn becomes_native(&mut self, number: u32, why: Why, pid: u32) -> Option<Native> {
         let login = self.logins.get_mut(number)?;
         let phase = std::mem::replace(&mut login.phase, Phase::BecomingNative);
@@ -482,7 +486,7 @@ impl Logins {
         Some(Native::new(of, asked.startup, why, pid, since))
     }
 
-    /// The server has let it in: its socket is its backend's alone.
+    /// The server has admitted the client. Only its backend keeps the socket.
     pub fn native_is_in(&mut self, number: u32, serial: u64) {
         self.place_is_free(serial);
         if self.has(number, serial) {
@@ -493,7 +497,7 @@ impl Logins {
         self.next_errands();
     }
 
-    /// The backend that was to be its own has ended, and told it why.
+    /// The backend that the client was to have has ended, and has sent it the error.
     pub fn native_is_refused(&mut self, number: u32, serial: u64) {
         self.place_is_free(serial);
         if self.has(number, serial) {
@@ -502,9 +506,9 @@ impl Logins {
         self.next_errands();
     }
 
-    /// A cancel request that is for no session of ours may be for a connection of the
-    /// server's own: native, or on its port. The server knows, and the client's
-    /// connection ends when it has read it.
+    /// Brings a cancel request to the server. It is for no session of the pool, so it may be
+    /// for a native session or for a connection on the server's own port. The client's
+    /// connection ends when the server has read the request.
     pub fn forward_cancel(&mut self, number: u32, request: CancelRequest) {
         self.send_on_errand(number, Errand::Cancel, ForServer::Cancel(request));
     }
@@ -545,7 +549,7 @@ fn client_frame(
     (client.write(Writer::new(MSG_CLIENT, 0))).finish()
 }
 
-/// No more of a name than pg_stat_ssl has room for (NAMEDATALEN).
+/// At most as much of a name as pg_stat_ssl has room for (NAMEDATALEN).
 fn shown_name(name: &[u8]) -> &[u8] {
     &name[..name.len().min(64)]
 }

@@ -1,10 +1,9 @@
-//! The launcher: questions that it has been asked, and its answers, which are kept as long
-//! as they are valid.
+//! The launcher: the questions that the dispatcher asks it, and the cache of its answers.
 //!
-//! Its channel is either descriptor 3, inherited, or a control connection of a
-//! launcher that has been started anew. Without one (the server restarts after
-//! a crash) sessions go on, and nobody can log in: who comes waits a moment, for
-//! a launcher that ended alone is soon replaced.
+//! The channel is either the inherited descriptor 3 or a control connection that a restarted
+//! launcher opens. Without a launcher (the server restarts after a crash) sessions go on, and
+//! no login completes. New clients wait a moment, because a launcher that ended alone is soon
+//! replaced.
 
 use crate::protocol::Report;
 use crate::shell::link::connections::Connections;
@@ -27,41 +26,42 @@ pub struct Launcher {
 #[derive(Default)]
 struct Link {
     connection: Option<u32>,
-    /// When the last one went.
+    /// When the last connection to a launcher ended.
     lost_us: u64,
     next_request: u32,
-    /// By request; bounded by the logins.
+    /// Open questions by request number, bounded by the number of logins.
     questions: HashMap<u32, Question>,
 }
 
-/// Who wants to know; the serial tells it from an earlier one of that number.
+/// The login that a question is for. Its number may be reused; the serial tells which login it
+/// was.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Asker {
     pub login: u32,
     pub serial: u64,
 }
 
-/// A question that has been answered, or given up.
+/// A question to the launcher about one login.
 pub struct Question {
     pub asker: Asker,
     pub who: Who,
-    /// login_generation before it was asked.
+    /// login_generation, read before the question was sent.
     pub generation: u64,
-    /// And settings_generation.
+    /// settings_generation, likewise.
     pub settings: u64,
     frame: Vec<u8>,
-    /// Launchers that have had it.
+    /// Number of launchers that this question has been sent to.
     asked: u32,
 }
 
-/// A question that this many launchers died over is not put to another: it may
-/// be what they died of, and every login waits for them.
+/// If this many launchers have ended during a question, it is not sent to another. The question
+/// may be the cause, and every login waits for the launcher.
 const LAUNCHERS_A_QUESTION: u32 = 2;
 
 const REPLACED_WITHIN_US: u64 = 3_000_000;
 
 impl Link {
-    /// For a new launcher: what it shall be asked, and what is given up.
+    /// For a new launcher: the frames to send to it, and the questions to give up.
     fn ask_again(&mut self) -> (Vec<Vec<u8>>, Vec<Question>) {
         let given_up: Vec<u32> = (self.questions.iter())
             .filter(|(_, question)| question.asked >= LAUNCHERS_A_QUESTION)
@@ -91,19 +91,19 @@ impl Launcher {
         self.link.connection.is_some()
     }
 
-    /// Gone for so long that this is no mere replacement, which takes bgw_restart_time,
-    /// a second (launcher.c).
+    /// Has the launcher been gone for longer than a replacement takes? Replacement takes
+    /// bgw_restart_time, one second (launcher.c).
     pub fn is_away(&self, now_us: u64) -> bool {
         !self.is_up() && now_us > self.link.lost_us + REPLACED_WITHIN_US
     }
 
-    /// This connection is the launcher's from now on; the one that was before.
+    /// Makes this connection the launcher's. Returns the launcher's previous connection.
     pub fn is_at(&mut self, number: u32) -> Option<u32> {
         let old = self.link.connection.replace(number);
         old.filter(|old| *old != number)
     }
 
-    /// This connection has ended; false if it was not the launcher's any more.
+    /// Notes that this connection has ended. False if it was not the launcher's.
     pub fn is_gone(&mut self, number: u32, now_us: u64) -> bool {
         let was_its = self.link.connection == Some(number);
         if was_its {
@@ -128,7 +128,7 @@ impl Launcher {
         settings: u64,
         connections: &mut Connections,
     ) {
-        // First of all: whatever changes from here on makes the answer old.
+        // Read this first: any later change makes the answer stale.
         let generation = self.control.header.login_generation.load(SeqCst);
         let request = self.link.next_request;
         self.link.next_request = request.wrapping_add(1);
@@ -139,14 +139,15 @@ impl Launcher {
             generation,
             settings,
             frame: frame.clone(),
-            // one that is asked without a launcher waits for the first
+            // If no launcher is connected, the question waits for the first.
             asked: u32::from(self.is_up()),
         };
         self.link.questions.insert(request, question);
         self.send(frame, connections);
     }
 
-    /// A launcher that is new is asked again, once; what is given up is answered.
+    /// Repeats the open questions to a new launcher. Returns the questions that are given up,
+    /// each with a refusal as its answer.
     pub fn ask_again(&mut self, connections: &mut Connections) -> Vec<(Question, Arc<Answer>)> {
         let (frames, given_up) = self.link.ask_again();
         for frame in frames {
@@ -170,18 +171,18 @@ impl Launcher {
         given_up.into_iter().map(refuse).collect()
     }
 
-    /// What was asked by this number.
+    /// Takes the question with this request number.
     pub fn answered(&mut self, request: u32) -> Option<Question> {
         self.link.questions.remove(&request)
     }
 
-    /// Questions whose asker has gone are forgotten.
+    /// Drops the questions of logins that have ended.
     pub fn forget_questions(&mut self, is_there: impl Fn(Asker) -> bool) {
         (self.link.questions).retain(|_, question| is_there(question.asker));
     }
 }
 
-/// The pairs of a PARAMETERS payload.
+/// Reads the name-value pairs of a PARAMETERS payload.
 pub fn parse_parameters(payload: &[u8], parameters: &mut Parameters) -> Result<(), Malformed> {
     let mut reader = Reader(payload);
     for _ in 0..reader.u32()? {
@@ -194,36 +195,39 @@ pub fn parse_parameters(payload: &[u8], parameters: &mut Parameters) -> Result<(
     Ok(())
 }
 
-// ---- Answers that are kept ------------------------------------------------
+// ---- Cached answers -------------------------------------------------------
 //
-// Answers of the launcher that may be given again.
+// Answers of the launcher that may serve further logins. Free of I/O.
 //
-// Free of I/O. An answer is good as long as `login_generation` in CONTROL is
-// what it was before the launcher was asked, or the changes since do not concern
-// it: whoever changes what an answer depends on raises the number, and says what
-// has changed, before it tells anybody (catalog_watch.c). Unknown users
-// are kept like known ones, or the time of an answer would tell them apart. Answers by
-// which somebody has come in are kept longer than all others, those of strangers' guesses:
-// names can be made up for ever, and each time all others were forgotten, everybody's next
-// login would wait for the launcher. A guess never comes in, whether its user is there or
-// not, so that tells a stranger nothing.
+// Validity: an answer is valid while `login_generation` in CONTROL has the value that it had
+// before the question, or while the changes since then do not concern the answer. The process
+// that changes what an answer depends on records the change and raises the number before its
+// client learns of the change (catalog_watch.c).
+//
+// Secrecy: answers about unknown users are cached like those about known users. Otherwise the
+// response time would tell them apart.
+//
+// Eviction: an answer that has admitted a session outlives one that has not. A client can
+// invent any number of names. If they evicted the other answers, every other login would wait
+// for the launcher. A guess never admits a session, whether its user exists or not, so eviction
+// reveals nothing.
 
-/// Answers kept by which nobody has come in, and answers by which somebody has; when there
-/// are more, those begin anew.
+/// Bound on the cached answers that have admitted no session, and on those that have. Beyond the
+/// first bound the answers that have admitted no session are dropped, beyond the second all.
 const MOST_ANSWERS: usize = 1000;
 
-/// The answers that are good at one generation.
+/// The answers that are valid at one generation.
 #[derive(Default)]
 pub struct LoginCache {
     generation: u64,
     answers: HashMap<Who, Arc<Answer>>,
-    /// Of these, those that were left when others were last forgotten.
+    /// Number of answers that were left after the last eviction.
     left: usize,
 }
 
 impl LoginCache {
-    /// `generation` is the number as it is now; `now` a TimestampTz. `changed`: what
-    /// has changed between two generations.
+    /// `generation` is the current login_generation, `now` a TimestampTz. `changed(from, to)`
+    /// says what changed between two generations.
     pub fn find(
         &mut self,
         who: &Who,
@@ -237,7 +241,7 @@ impl LoginCache {
             .filter(|answer| now < answer.good_until)
     }
 
-    /// `generation` is the number as it was before the question.
+    /// `generation` is login_generation before the question was sent.
     pub fn keep(
         &mut self,
         who: Who,
@@ -246,7 +250,7 @@ impl LoginCache {
         changed: impl Fn(u64, u64) -> LoginChanged,
     ) {
         if generation < self.generation {
-            // Asked before a change, answered after it.
+            // The question was sent before a change, and answered after it.
             if changed(generation, self.generation).concerns(&answer.marks) {
                 return;
             }
@@ -259,7 +263,7 @@ impl LoginCache {
         self.answers.insert(who, answer);
     }
 
-    /// What has become old by this generation is forgotten.
+    /// Drops the answers that the changes up to this generation concern.
     fn renew(&mut self, generation: u64, changed: impl Fn(u64, u64) -> LoginChanged) {
         if generation == self.generation {
             return;
@@ -279,7 +283,7 @@ impl LoginCache {
         self.left = self.answers.len();
     }
 
-    /// Something has changed that raises no login_generation: these are past.
+    /// Drops answers that became stale by a change that does not raise login_generation.
     pub fn forget(&mut self, is_past: impl Fn(&Answer) -> bool) {
         self.answers.retain(|_, answer| !is_past(answer));
     }
@@ -360,7 +364,7 @@ mod tests {
         assert!(cache.find(&who("a", 1), 6, 99, anything).is_none());
         assert!(cache.find(&who("a", 2), 5, 99, anything).is_none());
         assert!(cache.find(&who("b", 1), 5, 99, anything).is_none());
-        // Asked before the change, answered after it.
+        // The question was sent before the change, and answered after it.
         cache.keep(who("b", 1), 6, answer(100), anything);
         cache.keep(who("a", 1), 5, answer(100), anything);
         assert!(cache.find(&who("a", 1), 6, 99, anything).is_none());
@@ -397,7 +401,7 @@ mod tests {
                 ..Answer::default()
             })
         };
-        // Role 1 has changed in each of them.
+        // Role 1 has changed in each generation.
         let changed = |from: u64, to: u64| {
             assert!(from < to);
             LoginChanged::Only {
@@ -410,12 +414,12 @@ mod tests {
         cache.keep(who("b", 1), 5, of(2), anything);
         assert!(cache.find(&who("a", 1), 6, 99, changed).is_none());
         assert!(cache.find(&who("b", 1), 6, 99, changed).is_some());
-        // Asked before that, answered after it.
+        // The question was sent before the change, and answered after it.
         cache.keep(who("a", 1), 5, of(1), changed);
         cache.keep(who("c", 1), 5, of(2), changed);
         assert!(cache.find(&who("a", 1), 6, 99, changed).is_none());
         assert!(cache.find(&who("c", 1), 6, 99, changed).is_some());
-        // And at once, if it was asked after it.
+        // An answer to a question sent after the change is valid at once.
         cache.keep(who("a", 1), 6, of(1), changed);
         assert!(cache.find(&who("a", 1), 6, 99, changed).is_some());
         cache.keep(who("d", 1), 7, of(2), changed);

@@ -1,8 +1,8 @@
-//! Limits before login: how logins are counted against them (parameters.rs has their
-//! values), in which order logins are looked at, and what follows when a limit is exceeded.
+//! Limits before login: how logins are counted against them (parameters.rs has their values),
+//! in which order logins are examined, and what follows when a limit is exceeded.
 //!
-//! Free of I/O. What is kept of an address is bounded, whoever comes: of who has
-//! not come for a second nothing has to be known.
+//! Free of I/O. The memory per address is bounded, whatever clients do: an address without a
+//! login for a second needs no entry.
 
 use super::client::{Login, Phase};
 use super::Logins;
@@ -13,12 +13,12 @@ use std::cmp::Reverse;
 use std::collections::{BTreeSet, HashMap};
 use tracing::debug;
 
-/// Addresses known at a time; more than a second's logins come from.
+/// Bound on the addresses that are remembered; more than have logins in a second.
 const MOST_ADDRESSES: usize = 65_536;
 const SECOND_US: u64 = 1_000_000;
 
-/// When the next login would be due if all had come evenly. A second's worth may
-/// come at once.
+/// The time at which the next login would be due if all had come evenly, in microseconds. A
+/// second's worth of logins may come at once.
 type Due = u64;
 
 fn admit(due: &mut Due, rate: u32, now_us: u64) -> bool {
@@ -33,7 +33,7 @@ fn admit(due: &mut Due, rate: u32, now_us: u64) -> bool {
     fits
 }
 
-/// How many logins have begun of late.
+/// The rates at which logins begin.
 #[derive(Default)]
 pub struct Rates {
     all: Due,
@@ -41,8 +41,8 @@ pub struct Rates {
 }
 
 impl Rates {
-    /// One more wants to begin; what it is told if that is too many. Who is
-    /// refused does not count.
+    /// Counts a login that begins, or returns the error for its client if there are too many. A
+    /// refused login does not count.
     pub fn begin(
         &mut self,
         limits: &DoorLimits,
@@ -53,7 +53,7 @@ impl Rates {
         if let Some(origin) = origin.filter(|_| rate > 0) {
             if self.each.len() >= MOST_ADDRESSES {
                 self.each.retain(|_, due| *due > now_us);
-                // Else the next ones would have them all looked at again.
+                // Without this, each further address would scan all entries again.
                 if self.each.len() >= MOST_ADDRESSES / 2 {
                     self.each.clear();
                 }
@@ -77,25 +77,25 @@ impl Rates {
     }
 }
 
-/// Who goes when there is no room for another: of those that keep us waiting, the
-/// one that has been longest at it of the address that has most of them. So whoever
-/// opens many connections and says nothing loses them, and who comes to log in does
-/// so. It is known at any time, however many there are, and from however many addresses.
+/// The order in which clients give way when there is no room for another. Of the logins that
+/// wait for their client, the one that has waited longest gives way, from the address that has
+/// most of them. So an address that opens many connections and sends nothing loses its own, and
+/// other clients log in. The next one is known at any time, without a scan.
 #[derive(Default)]
 pub struct Turns {
-    /// Serial, in the order they came, and number.
+    /// Serial, in the order of arrival, and number.
     of: HashMap<Option<Origin>, BTreeSet<(u64, u32)>>,
-    /// Those that have most first; of these who came first.
+    /// Addresses with most logins first; of these the one whose first login came first.
     order: BTreeSet<(Reverse<usize>, u64, Option<Origin>)>,
 }
 
 impl Turns {
-    /// One more keeps us waiting.
+    /// Adds a login that waits for its client.
     pub fn insert(&mut self, origin: Option<Origin>, serial: u64, number: u32) {
         self.change(origin, |those| those.insert((serial, number)));
     }
 
-    /// One does not any more.
+    /// Removes a login that no longer waits for its client.
     pub fn remove(&mut self, origin: Option<Origin>, serial: u64, number: u32) {
         self.change(origin, |those| those.remove(&(serial, number)));
     }
@@ -135,29 +135,29 @@ impl Turns {
 
 // ---- Watch ----------------------------------------------------------------
 //
-// Who is logging in, in the orders in which limits look at them: by time, by address,
-// by what they wait for. Whoever there are besides is not looked at.
+// The logins in the orders in which the limits examine them: by time, by address, and by what
+// they wait for. No operation scans all of them.
 //
-// Free of I/O. Of each login is noted what was true when it was settled last
-// (`Logins::settle`): whenever it may have become another's turn. It is looked at
-// again before it ends by what stands here. A time that is noted is never later than
-// the true one, but may be earlier: each message moves that, and costs nothing here.
+// Free of I/O. An entry holds what was true when the login was last settled (`Logins::settle`),
+// which happens whenever its turn may have changed. A login is examined again before it is
+// ended because of its entry. A time in an entry is never later than the true one, but may be
+// earlier: each message moves the true time, and costs nothing here.
 
-/// One login.
+/// The entry of a login.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Seen {
-    /// When its time is up, as things stand.
+    /// When its time is up, as of the last settling, in microseconds.
     pub due_us: u64,
-    /// In the order they came.
+    /// In the order of arrival.
     pub serial: u64,
     pub origin: Option<Origin>,
-    /// It is the client's turn.
+    /// The login waits for its client.
     pub keeps_us: bool,
-    /// It is the launcher's.
+    /// The login waits for the launcher.
     pub is_asked: bool,
 }
 
-/// All of them, by number.
+/// All entries, by login number.
 #[derive(Default)]
 pub struct Watch {
     noted: Vec<Option<Seen>>,
@@ -167,7 +167,7 @@ pub struct Watch {
 }
 
 impl Watch {
-    /// It is so now.
+    /// Sets the entry of a login.
     pub fn note(&mut self, number: u32, mut seen: Seen) {
         if let Some(before) = self.forget(number) {
             if before.serial == seen.serial {
@@ -187,7 +187,7 @@ impl Watch {
         self.noted[number as usize] = Some(seen);
     }
 
-    /// It is one no more; what was noted.
+    /// Removes the entry of a login, and returns it.
     pub fn forget(&mut self, number: u32) -> Option<Seen> {
         let seen = self.noted.get_mut(number as usize)?.take()?;
         self.by_time.remove(&(seen.due_us, number));
@@ -198,7 +198,8 @@ impl Watch {
         Some(seen)
     }
 
-    /// One whose time may be up; it is to be noted again if it is not.
+    /// Removes and returns a login whose time may be up. The caller notes it again if it is
+    /// not.
     pub fn next_due(&mut self, now_us: u64) -> Option<u32> {
         let (due_us, number) = *self.by_time.first()?;
         if due_us > now_us {
@@ -208,12 +209,12 @@ impl Watch {
         Some(number)
     }
 
-    /// Who goes when there is no room for another.
+    /// The login that gives way when there is no room for another.
     pub fn who_goes(&self) -> Option<u32> {
         self.keep_us.next()
     }
 
-    /// Some of those that wait for the launcher, at most so many.
+    /// Logins that wait for the launcher, at most `most`.
     pub fn asked(&self, most: usize) -> Vec<u32> {
         self.asked.iter().copied().take(most).collect()
     }
@@ -221,17 +222,19 @@ impl Watch {
 
 // ---- Limits applied -------------------------------------------------------
 //
-// Limits at the door, applied (parameters.rs has what they are).
+// The limits before login, applied (parameters.rs has their values).
 //
-// | what | when | what follows |
-// |---|---|---|
-// | logins a second | before a TLS handshake, else as the startup packet has come | 53300 |
-// | connections that have not logged in | a client is accepted | one of those that keep us waiting goes, 53300; without a word where it would not be understood |
-// | bytes before authentication | as they come | 54000; in a handshake closed |
-// | sessions of an address, of a user (answers.rs) | after authentication, superusers apart | 53300 |
+// - Logins a second: checked before a TLS handshake, else after the startup packet. The client
+//   gets 53300.
+// - Connections that have not logged in: checked when a client is accepted. A login that waits
+//   for its client ends with 53300, or without a message if the client would not understand it.
+// - Bytes before authentication: checked as they come. The client gets 54000; in a handshake
+//   its connection is closed.
+// - Sessions of an address and of a user (answers.rs): checked after authentication, except for
+//   superusers. The client gets 53300.
 
 impl Logins {
-    /// Makes room for one more client; false if none can be.
+    /// Makes room for one more client; false if that is not possible.
     pub(super) fn make_room_at_the_door(&mut self) -> bool {
         let most = usize::try_from(self.parameters.door.unauthenticated);
         let is_full = most.is_ok_and(|most| self.logins.len() >= most.max(1));
@@ -252,7 +255,8 @@ impl Logins {
         true
     }
 
-    /// A login begins in earnest. What it is told if there are too many.
+    /// Counts the login against the rates, once. Returns the error for its client if there are too
+    /// many logins.
     pub(super) fn count_login(&mut self, number: u32) -> Result<(), Report> {
         let Some(login) = self.logins.get_mut(number) else {
             return Ok(());
@@ -264,7 +268,8 @@ impl Logins {
         self.rates.begin(&self.parameters.door, origin, self.now.us)
     }
 
-    /// So many bytes have come; false if those were too many, and it is over.
+    /// Counts bytes received from the client. False if they exceed the limit; the login has
+    /// then ended.
     pub(super) fn count_login_bytes(&mut self, number: u32, length: usize) -> bool {
         let most = self.parameters.constants.max_login_bytes;
         let Some(login) = self.logins.get_mut(number) else {
@@ -279,7 +284,7 @@ impl Logins {
         false
     }
 
-    /// Of those that keep us waiting still.
+    /// The login that gives way, of those that still wait for their client.
     fn who_goes(&mut self) -> Option<u32> {
         loop {
             let number = self.watch.who_goes()?;
@@ -290,8 +295,8 @@ impl Logins {
         }
     }
 
-    /// It may be another's turn, or it has begun or ended: what is watched of it is
-    /// what it is now.
+    /// Brings the entry of a login in `watch` up to date: its turn may have changed, or it has
+    /// begun or ended.
     pub(super) fn settle(&mut self, number: u32) {
         let Some(login) = self.logins.get(number) else {
             self.watch.forget(number);
@@ -307,11 +312,11 @@ impl Logins {
         self.watch.note(number, seen);
     }
 
-    /// When it will have taken too long.
+    /// When the login will have taken too long, in microseconds.
     pub(super) fn due_us(&self, login: &Login) -> u64 {
         match &login.phase {
-            // By the server's own authentication_timeout, which is over before it may
-            // have to wait for something else.
+            // The server's own authentication_timeout applies. It is over before the session
+            // may have to wait for anything else.
             Phase::BecomingNative => u64::MAX,
             _ => login.deadline_us,
         }
@@ -352,7 +357,7 @@ mod tests {
         let mut begin = |origin| rates.begin(&limits, origin, 1).is_ok();
         assert_eq!((0..50).filter(|_| begin(v4(1))).count(), 2);
         assert_eq!((0..50).filter(|_| begin(v4(2))).count(), 2);
-        // Nobody's address has no limit of its own.
+        // A client without an address has no limit per address.
         assert_eq!((0..50).filter(|_| begin(None)).count(), 6);
     }
 
@@ -391,7 +396,7 @@ mod tests {
 
     #[test]
     fn a_flood_costs_its_own_address_alone() {
-        // Those that log in, and as many as there is room for of one that does not.
+        // Logins that proceed, and one address with all the rest.
         let all: Vec<u32> = (0..1000).map(|at| if at < 20 { at } else { 99 }).collect();
         let mut turns = turns(&all);
         for serial in 5000..7000 {
@@ -409,7 +414,7 @@ mod tests {
 
     #[test]
     fn many_addresses_that_keep_coming_back_lose_who_came_first() {
-        // 50 addresses with two each, and one with one.
+        // 50 addresses with two logins each, and one with one.
         let all: Vec<u32> = (0..101).map(|at| at % 51).collect();
         let mut turns = turns(&all);
         let mut origins = all.clone();
@@ -434,7 +439,7 @@ mod tests {
             turns.remove(v4(1), 100 + u64::from(number), number);
             turns.insert(v4(3), 200 + u64::from(number), number);
         }
-        // 1 has two left of four, 3 has three by now.
+        // Address 1 has two left of four; address 3 has three by now.
         assert_eq!(turns.next(), Some(5));
     }
 
@@ -444,7 +449,7 @@ mod tests {
         for (origin, serial, number) in [(2, 101, 1), (1, 100, 0), (2, 102, 2)] {
             turns.remove(v4(origin), serial, number);
         }
-        // Who was never there changes nothing.
+        // Removing a login that was never there changes nothing.
         turns.remove(v4(7), 1, 1);
         assert!(turns.of.is_empty() && turns.order.is_empty());
     }
@@ -484,7 +489,7 @@ mod tests {
         assert_eq!(watch.next_due(899), None);
         watch.note(7, seen(1, 300));
         assert_eq!(watch.next_due(300), Some(7));
-        // Another one has the number.
+        // Another login has the number.
         watch.note(7, seen(1, 300));
         watch.note(7, seen(2, 900));
         assert_eq!(watch.next_due(899), None);

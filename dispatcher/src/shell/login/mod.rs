@@ -1,21 +1,22 @@
-//! From a connection to a client that may come in.
+//! The path of a client from an accepted connection to an authenticated session.
 //!
-//! [`Logins`] has those who are logging in. It knows neither of sessions and pools
-//! nor of the launcher's connection: what it wants of others is an [`Effect`], to be
-//! carried out before the next event is told ([`Logins::next_effect`]).
+//! [`Logins`] holds the logins in progress. It knows neither sessions and pools nor the
+//! launcher's connection. What it needs from other parts is an [`Effect`], which the caller
+//! carries out before it passes on the next event ([`Logins::next_effect`]).
 //!
 //! | module | what it does |
 //! |---|---|
 //! | `ports` | the pool's ports, and the connections that they accept |
 //! | `client` | a login: its state, its conversation, its TLS and GSSAPI encryption |
-//! | `launcher` | questions to the launcher, and the answers that are kept |
-//! | `answers` | what follows from an answer; admission of a client that has proved itself |
-//! | `limits` | limits before login: rates, times, bytes, and the order in which they are looked at |
-//! | `native` | sessions that the server itself serves, and why |
+//! | `launcher` | questions to the launcher, and the cache of its answers |
+//! | `answers` | what follows from an answer; admission of an authenticated client |
+//! | `limits` | limits before login: rates, times, bytes, and which login gives way |
+//! | `native` | native sessions, and the reasons for them |
 //! | `errands` | connections to the server that a client needs |
-//! | `places` | scarce places for such connections, their fair queue, and cancel requests |
+//! | `places` | places for such connections, their fair queue, and cancel requests |
 //!
-//! This file has the table of logins, and bounds the lines of the log that strangers cause.
+//! This file has the table of logins, and bounds the log lines that unauthenticated clients
+//! cause.
 
 pub mod answers;
 pub mod client;
@@ -53,14 +54,15 @@ use std::os::fd::{OwnedFd, RawFd};
 use std::sync::Arc;
 use tracing::{debug, info};
 
-/// Logins in progress beyond one a session slot.
+/// Logins in progress beyond the number of session slots.
 const SPARE_LOGINS: usize = 1000;
-/// Logins to which a new configuration is applied in a tick.
+/// Logins per tick to which a new configuration is applied.
 const SETTLED_AT_ONCE: usize = 256;
-/// Logins that are ended for want of time, or of a launcher, in a round: some 10
-/// microseconds each.
+/// Logins per round that end because their time is up or because there is no launcher. Each
+/// costs about 10 microseconds.
 const ENDED_AT_ONCE: usize = 64;
-/// Who can only be told that there is no room has so long to ask.
+/// Microseconds that a client has to send its startup packet if the only answer to it is that
+/// there is no room.
 const IN_VAIN_US: u64 = 5_000_000;
 
 /// All clients that are logging in.
@@ -81,27 +83,28 @@ pub struct Logins {
     guesses: Guesses,
     lines: Lines,
     watch: Watch,
-    /// To be settled when nothing is wanted of others any more: most who come are past
-    /// being watched by then.
+    /// Logins that [`Logins::settle`] looks at once no effect is pending. By then most new
+    /// clients have moved on and need no entry in `watch`.
     unsettled: Vec<u32>,
-    /// The configuration has been loaded anew since these were looked at.
+    /// Logins that a reload of the configuration has left to settle.
     to_settle: Range<u32>,
-    /// In the next round, too, some are ended.
+    /// The next round, too, has logins to end.
     ends_more: bool,
-    /// Pieces of work since the round began.
+    /// Units of work since the round began (`events::work`).
     work: usize,
     cache: LoginCache,
     tls: TlsOffer,
     relays: Relays,
 
-    /// Sessions get no higher descriptor; above are those for backends.
+    /// The highest descriptor that a session may have. Higher ones are kept for backends.
     highest_client: RawFd,
     launcher_is_up: bool,
     accepted: u64,
     failed: u64,
 }
 
-/// The salt of roles that do not exist comes from the server's own secret.
+/// The salt of a role that does not exist is derived from the server's
+/// mock_authentication_nonce.
 fn mock_secret(nonce: &[u8]) -> MockSecret {
     if nonce.is_empty() {
         MockSecret::random()
@@ -110,7 +113,7 @@ fn mock_secret(nonce: &[u8]) -> MockSecret {
     }
 }
 
-/// What logins need of this process.
+/// The resources of the process that logins use.
 pub struct Means {
     pub control: Control,
     pub epoll: Arc<Epoll>,
@@ -118,7 +121,7 @@ pub struct Means {
     pub jobs: JobsIn,
     pub relays: Relays,
     pub tls: TlsOffer,
-    /// Sessions get no higher descriptor.
+    /// The highest descriptor that a session may have.
     pub highest_client: RawFd,
 }
 
@@ -155,14 +158,14 @@ impl Logins {
         }
     }
 
-    // ---- what goes on around it --------------------------------------------
+    // ---- events from other parts -------------------------------------------
 
     pub fn set_clock(&mut self, now: Now) {
         self.now = now;
     }
 
-    /// What is wanted of others now. Nothing: those whose turn has changed meanwhile
-    /// are settled, as it is known by now.
+    /// The next effect to carry out. When there is none, the logins whose turn has changed are
+    /// settled, because their state is final by then.
     pub fn next_effect(&mut self) -> Option<Effect> {
         let effect = self.effects.pop_front();
         if effect.is_none() {
@@ -177,17 +180,17 @@ impl Logins {
         self.launcher_is_up = up;
     }
 
-    /// The configuration has been loaded anew.
+    /// Applies a reloaded configuration.
     pub fn reconfigure(&mut self, parameters: Arc<Parameters>) {
         self.mock_secret = mock_secret(&parameters.mock_authentication_nonce);
         self.parameters = parameters;
         self.cache = LoginCache::default();
         self.reload_tls();
-        // Times that are noted may be later than they are now.
+        // The deadlines in `watch` may be later than the new configuration allows.
         self.to_settle = 0..self.logins.numbers();
     }
 
-    /// In each tick: some more of those that are to be looked at anew.
+    /// In each tick: settles the next logins after a reload.
     fn settle_on(&mut self) {
         for _ in 0..SETTLED_AT_ONCE {
             let Some(number) = self.to_settle.next() else {
@@ -197,28 +200,28 @@ impl Logins {
         }
     }
 
-    /// What the launcher has said of these, by role and database, is past.
+    /// Drops the cached answers for which `concerned(role, database)` is true.
     pub fn forget_answers(&mut self, concerned: impl Fn(u32, u32) -> bool) {
         (self.cache).forget(|answer| concerned(answer.role, answer.database));
     }
 
-    // ---- questions ---------------------------------------------------------
+    // ---- queries -----------------------------------------------------------
 
     pub fn len(&self) -> usize {
         self.logins.len()
     }
 
-    /// Is it still the one that was asked for? Numbers are used again.
+    /// Is the login of this number still the one with this serial? Numbers are reused.
     pub fn has(&self, number: u32, serial: u64) -> bool {
         (self.logins.get(number)).is_some_and(|login| login.serial == serial)
     }
 
-    /// Clients that have come, and logins that have failed, since the start.
+    /// Accepted clients, and failed logins, since the start.
     pub fn counts(&self) -> (u64, u64) {
         (self.accepted, self.failed)
     }
 
-    // ---- coming and going --------------------------------------------------
+    // ---- begin and end -----------------------------------------------------
 
     pub fn begin(&mut self, client: OwnedFd, address: Address, local: Option<Address>) {
         self.accepted += 1;
@@ -254,7 +257,7 @@ impl Logins {
                 .offering_gss(self.parameters.gss_encryption && !address.is_local()),
             ),
         };
-        // It has spoken already, as a rule: TCP_DEFER_ACCEPT.
+        // With TCP_DEFER_ACCEPT the client has usually sent something already.
         if let Some(number) = self.logins.insert(login) {
             self.unsettled.push(number);
             self.event(number);
@@ -270,13 +273,13 @@ impl Logins {
         }
     }
 
-    /// One more that was turned away without a word of its own.
+    /// Counts a client that was turned away before it became a login.
     pub fn count_turned_away(&mut self) {
         self.accepted += 1;
         self.failed += 1;
     }
 
-    /// The connection ends here; its descriptor with it.
+    /// Ends a login as failed and closes its descriptor.
     fn drop_login(&mut self, number: u32) {
         self.work += work::LOGIN_END;
         if let Some(login) = self.logins.get(number) {
@@ -286,20 +289,20 @@ impl Logins {
         }
     }
 
-    /// As well, but nothing has failed.
+    /// Ends a login and closes its descriptor without counting a failure.
     pub fn forget(&mut self, number: u32) {
         if let Some(login) = self.take_out(number) {
             self.client_number.let_go(login.fd());
             if matches!(login.phase, Phase::Errand { .. }) {
                 self.recall_errand(number, login.serial);
             } else if login.is_a_backend_s() {
-                // That has the socket, too, and learns of it so.
+                // The backend has the socket too. The shutdown ends its side as well.
                 socket::shutdown(login.fd());
             }
         }
     }
 
-    /// It is a login no more.
+    /// Removes the login from the table and from all that refers to it.
     fn take_out(&mut self, number: u32) -> Option<Login> {
         self.watch.forget(number);
         self.owes_nothing(number);
@@ -317,34 +320,35 @@ impl Logins {
         self.drop_login(number);
     }
 
-    /// A line that a stranger can cause, of this kind ([`Lines`]).
+    /// Logs a line that an unauthenticated client can cause, within the bound of its kind
+    /// ([`Lines`]).
     pub fn log(&mut self, kind: &str, says: fmt::Arguments<'_>) {
         let line = says.to_string();
         self.log_of(kind, line.as_bytes(), says);
     }
 
-    /// The same, where lines that say more than `what` are not new by that.
+    /// Like [`Logins::log`], but only `what` decides whether the line says something new.
     pub fn log_of(&mut self, kind: &str, what: &[u8], says: fmt::Arguments<'_>) {
         if self.lines.may_be_logged(kind, what) {
             info!("{says}");
         }
     }
 
-    /// From this address; what differs by that alone is the same.
+    /// Logs a failed login. Lines that differ only in the address count as the same.
     pub fn log_failure(&mut self, address: &Address, report: &Report) {
         let kind = String::from_utf8_lossy(&report.sqlstate);
         let line = format_args!("login failed, {address}: {report}");
         self.log_of(&kind, &report.message, line);
     }
 
-    /// Once a second: what was not logged.
+    /// Once a second: logs how many lines were left out.
     pub fn log_left_out(&mut self) {
         for (kind, count) in self.lines.look(self.now.us) {
             info!("... and {count} more like these in the last 10 s ({kind})");
         }
     }
 
-    /// A client that has come as far as to be let in, and is not.
+    /// Sends `report` to a client that was authenticated but is not admitted.
     pub fn turn_away(&mut self, socket: &HandedEnd, mut out: Vec<u8>, report: &Report) {
         self.failed += 1;
         report.encode(&mut out);
@@ -352,7 +356,7 @@ impl Logins {
         self.client_number.let_go(socket.fd());
     }
 
-    /// Waits for the client, if it is expected to speak next.
+    /// Watches the socket, if the client is to send next.
     fn await_login(&mut self, number: u32) {
         self.unsettled.push(number);
         let Some(login) = self.logins.get_mut(number) else {
@@ -374,8 +378,8 @@ impl Logins {
     }
 
     fn send_to_login(&mut self, number: u32, bytes: &[u8]) -> bool {
-        // Little is ever sent to a client that logs in, and its socket is
-        // empty: one that does not take it is gone or plays games.
+        // Little is ever sent during a login, and the send buffer is empty. If the message does
+        // not fit, the client is gone or misbehaves.
         let sent = (self.logins.get(number))
             .is_some_and(|login| socket::send(login.fd(), bytes).ok() == Some(bytes.len()));
         if !sent {
@@ -393,14 +397,14 @@ impl Logins {
         self.ends_more = true;
     }
 
-    /// Are some to be ended without anything having happened?
+    /// Are there logins to end even if no event arrives?
     pub fn has_more(&self) -> bool {
         self.ends_more
     }
 
-    /// In each tick, and in the rounds after it as long as there are more: ends those
-    /// whose time is up, without a word, as stock does; and with `refusal` those that
-    /// wait for a launcher that does not come.
+    /// In each tick, and in the following rounds while more are left: ends the logins whose
+    /// time is up, without a message, as stock does. With `refusal`, it also refuses the logins
+    /// that wait for a launcher that does not come.
     pub fn end_some(&mut self, refusal: Option<&Report>) {
         self.ends_more = false;
         self.expire();
@@ -439,12 +443,12 @@ impl Logins {
         }
     }
 
-    /// Since this was asked last.
+    /// Units of work since the last call.
     pub fn take_work(&mut self) -> usize {
         std::mem::take(&mut self.work)
     }
 
-    /// Nobody comes in any more, but those that the server may still let in.
+    /// Refuses all logins, except those that the server may still admit.
     pub fn stop(&mut self) {
         let report = Report::fatal(b"57P03", "the database system is shutting down");
         let is_ours = |login: &Login| !matches!(login.phase, Phase::BecomingNative);
@@ -455,47 +459,47 @@ impl Logins {
         }
     }
 
-    /// The last thing but one before the end of the program.
+    /// Closes all logins. Only [`Logins::finish_relays`] follows before the program ends.
     pub fn close_all(&mut self) {
         self.logins = Slab::new(0);
         self.watch = Watch::default();
     }
 
-    /// Once nobody's socket is open any more (blocks).
+    /// Ends the relays, after all sockets are closed. Blocks.
     pub fn finish_relays(&mut self) {
         self.relays.finish();
     }
 }
 
-// ---- Lines of the log -----------------------------------------------------
+// ---- Log lines ------------------------------------------------------------
 //
-// Lines in the log that strangers cause: so many of a kind in a while, and a count of
-// the others.
+// Bounds the log lines that unauthenticated clients cause.
 //
-// A kind is an SQLSTATE, or a name of ours. Of each, the first ones of every ten seconds
-// are logged, and so is the first that says something else than those before (a message
-// names its role), up to a number of those; a line at the end says how many were not.
+// A kind is an SQLSTATE, or a name that the dispatcher gives. In each period of ten seconds the
+// first lines of a kind are logged. A line whose message is new in this period (a message names
+// its role) is also logged, up to a bound. At the end of the period one line per kind says how
+// many were left out.
 //
 // Free of I/O.
 
 const PERIOD_US: u64 = 10_000_000;
-/// Of one kind in a period.
+/// Lines of one kind that are logged in a period.
 const OF_A_KIND: u32 = 20;
-/// Beyond these, with a message that is new in this period.
+/// Lines with a message that is new in this period, which are logged beyond that.
 const NEW_ONES: usize = 100;
 
 /// What was logged in this period.
 #[derive(Default)]
 pub struct Lines {
     began_us: u64,
-    /// Logged, and left out.
+    /// Per kind: lines logged, and lines left out.
     kinds: BTreeMap<String, (u32, u64)>,
     said: HashSet<u64>,
     hasher: RandomState,
 }
 
 impl Lines {
-    /// May a line of this kind that says this be logged?
+    /// May a line of this kind, with this message, be logged?
     pub fn may_be_logged(&mut self, kind: &str, says: &[u8]) -> bool {
         let is_new = self.said.len() < NEW_ONES && self.said.insert(self.hasher.hash_one(says));
         if !self.kinds.contains_key(kind) {
@@ -512,8 +516,7 @@ impl Lines {
         may_be
     }
 
-    /// Once a second: kinds of which lines were left out, and how many, if a period is
-    /// over.
+    /// Once a second: if the period is over, the kinds with lines left out, and how many each.
     pub fn look(&mut self, now_us: u64) -> Vec<(String, u64)> {
         if now_us < self.began_us + PERIOD_US {
             return Vec::new();
@@ -555,7 +558,7 @@ mod tests {
         assert_eq!(logged(&mut lines, "28P01", 1000, |_| "role a".into()), 20);
         assert!(lines.may_be_logged("28P01", b"role b"));
         assert!(!lines.may_be_logged("28P01", b"role b"));
-        // Names can be made up without end.
+        // A client can invent any number of role names.
         let made_up = logged(&mut lines, "28P01", 100_000, |nth| format!("role {nth}"));
         assert_eq!(made_up, NEW_ONES - 2);
     }

@@ -1,10 +1,10 @@
-//! Native sessions: ordinary connections for life, each on a backend of its own,
-//! of which the dispatcher knows no more than that they are there.
+//! Native sessions: ordinary connections for life, each on a backend of its own. The dispatcher
+//! knows little more than that they exist.
 //!
-//! Who becomes one is decided here, at the startup packet, or in client.rs, before that;
-//! how it comes to its backend is told in errands.rs. Nothing that a client has proved is known then, so
-//! nothing here may depend on who it is beyond the names that it gives: the
-//! server decides whether it may come in.
+//! This file decides at the startup packet whether a session becomes native; client.rs does so
+//! before the packet. errands.rs has how the client reaches its backend. At that point the
+//! client has proved nothing, so no decision here may depend on more than the names that it
+//! gives. The server decides whether to admit it.
 
 use crate::protocol::startup::{Replication, Startup};
 use crate::shell::link::wire::{port_of, Row};
@@ -14,7 +14,7 @@ use crate::shell::sys::socket::Address;
 use std::collections::{BTreeMap, HashMap};
 use std::hash::Hash;
 
-/// Why a session is native, as the views say it.
+/// The reason for which a session is native, as the views show it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Why {
     Replication,
@@ -48,28 +48,28 @@ impl Why {
     }
 }
 
-/// One native session, by its backend's control connection.
+/// One native session.
 pub struct Native {
     why: Why,
     pid: u32,
     address: Address,
-    /// Its bytes go by this process (TLS).
+    /// The relay of this process carries its bytes (TLS).
     is_relayed: bool,
     user: Vec<u8>,
     database: Vec<u8>,
     application_name: Vec<u8>,
     /// TimestampTz.
     since: i64,
-    /// As whom the server has let it in; None before that.
+    /// The role as which the server has admitted it; None before that.
     role: Option<u32>,
-    /// As long as that: its login.
+    /// The login, until the server has admitted the client.
     login: Option<LoginId>,
 }
 
 /// A login's number and serial.
 pub type LoginId = (u32, u64);
 
-/// What is known of a login that becomes a native session.
+/// What a native session takes over from its login.
 pub struct LoggingIn {
     pub id: LoginId,
     pub address: Address,
@@ -100,12 +100,12 @@ impl Native {
         }
     }
 
-    /// Walsenders count in max_wal_senders alone.
+    /// WAL senders count in max_wal_senders alone.
     fn is_connection(&self) -> bool {
         self.why != Why::Replication
     }
 
-    /// What it does is known to the server alone (pg_stat_activity).
+    /// The session's state is unknown here; pg_stat_activity shows it.
     fn row(&self) -> Vec<u8> {
         let unknown: Option<u64> = None;
         Row::new()
@@ -129,21 +129,21 @@ impl Native {
     }
 }
 
-/// All of them, by the control connection of each one's backend.
+/// All native sessions, by the control connection of each one's backend.
 #[derive(Default)]
 pub struct Natives {
     by_connection: BTreeMap<u32, Native>,
-    /// How many the server has let in, as this role, and from there.
+    /// Number of admitted sessions per role, and per address.
     by_role: HashMap<u32, usize>,
     by_origin: HashMap<Origin, usize>,
     relayed: usize,
-    /// Those that take of max_connections.
+    /// Sessions that count in max_connections.
     connections: usize,
-    /// Of these, those that the server has not let in yet.
+    /// Of these, sessions that the server has not admitted yet.
     logging_in: usize,
 }
 
-/// One more or one less of these.
+/// Adds or subtracts one.
 fn count<K: Eq + Hash>(counts: &mut HashMap<K, usize>, key: K, is_in: bool) {
     let number = counts.remove(&key).unwrap_or(0);
     let number = match is_in {
@@ -165,7 +165,7 @@ impl Natives {
         self.by_connection.insert(connection, native);
     }
 
-    /// Its backend has ended. The login that has ended so.
+    /// The session's backend has ended. Returns the login that ends with it, if there is one.
     pub fn remove(&mut self, connection: u32) -> Option<LoginId> {
         let native = self.by_connection.remove(&connection)?;
         self.count(&native, false);
@@ -175,22 +175,22 @@ impl Natives {
         native.login
     }
 
-    /// Those that count in max_connections, those that log in included.
+    /// Sessions that count in max_connections, including those that log in.
     pub fn connections(&self) -> usize {
         self.connections
     }
 
-    /// Of these, those that the server has let in.
+    /// Of these, sessions that the server has admitted.
     pub fn connections_in(&self) -> usize {
         self.connections - self.logging_in
     }
 
-    /// Whose login it is, until the server has let it in.
+    /// The login of this session, until the server has admitted it.
     pub fn login(&self, connection: u32) -> Option<LoginId> {
         self.by_connection.get(&connection)?.login
     }
 
-    /// Those whose bytes go by this process.
+    /// Sessions whose bytes the relay of this process carries.
     pub fn relayed(&self) -> usize {
         self.relayed
     }
@@ -203,12 +203,12 @@ impl Natives {
         }
     }
 
-    /// Where one comes from.
+    /// The client's address.
     pub fn address(&self, connection: u32) -> Option<Address> {
         (self.by_connection.get(&connection)).map(|native| native.address)
     }
 
-    /// The server has let it in as this role.
+    /// The server has admitted the session as this role.
     pub fn is_in(&mut self, connection: u32, role: u32) {
         if let Some(mut native) = self.by_connection.remove(&connection) {
             self.count(&native, false);
@@ -218,7 +218,7 @@ impl Natives {
         }
     }
 
-    /// The login that is one no more, since the server has let it in.
+    /// Takes the login, which ends because the server has admitted the session.
     pub fn take_login(&mut self, connection: u32) -> Option<LoginId> {
         let native = self.by_connection.get_mut(&connection)?;
         let login = native.login.take()?;
@@ -226,18 +226,18 @@ impl Natives {
         Some(login)
     }
 
-    /// Those that the server has let in as this role.
+    /// Sessions that the server has admitted as this role.
     pub fn of_role(&self, role: u32) -> usize {
         self.by_role.get(&role).copied().unwrap_or(0)
     }
 
-    /// Those that the server has let in from there.
+    /// Sessions that the server has admitted from this address.
     pub fn from(&self, origin: Origin) -> usize {
         self.by_origin.get(&origin).copied().unwrap_or(0)
     }
 
-    /// For pg_baton_sessions: at most so many of those from `next` on; None if there are
-    /// no more. Who comes or goes meanwhile may be there or not.
+    /// Rows for pg_baton_sessions: at most `most` from `next` on; None if there are no more. A
+    /// session that comes or goes meanwhile may be included or not.
     pub fn rows(&self, next: &mut u32, most: usize) -> Option<Vec<Vec<u8>>> {
         let some = self.by_connection.range(*next..).take(most);
         let mut last = None;
@@ -252,8 +252,8 @@ impl Natives {
     }
 }
 
-/// Shall a client that has sent this become native, by what it asks for and what
-/// is configured?
+/// The reason for which a client with this startup packet becomes native, by its request or by
+/// the configuration; None if it does not.
 pub fn why_native(startup: &Startup, parameters: &Parameters) -> Option<Why> {
     if startup.replication != Replication::No {
         return Some(Why::Replication);
@@ -262,7 +262,7 @@ pub fn why_native(startup: &Startup, parameters: &Parameters) -> Option<Why> {
         return Some(Why::Disabled);
     }
     if parameters.db_user_namespace {
-        // The role is whom the server makes of the names.
+        // The server derives the role from the user's and the database's name.
         return Some(Why::UserNamespaces);
     }
     let names = &parameters.native_dbuser_names;
@@ -322,7 +322,7 @@ mod tests {
         while let Some(some) = all.rows(&mut next, 2) {
             assert!(some.len() <= 2, "{} at once", some.len());
             rows.extend(some);
-            // One that is told already goes, and one that is not comes.
+            // A session that has been listed goes, and a new one comes.
             all.remove(1);
             all.insert(u32::MAX - 1, native(11));
         }

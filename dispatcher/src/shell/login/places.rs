@@ -1,14 +1,14 @@
-//! Server processes that serve clients before these are let in, and cancel requests: both
-//! are few, wait in a fair queue, and have a bound for each address.
+//! Places for server processes that serve clients before these are admitted, and for cancel
+//! requests. Both are few, are given out by a fair queue, and are bounded per address.
 //!
-//! Anybody can have the server fork one (replication, LDAP, ...) and then say nothing. So
-//! there are few such places, and who comes when all are taken waits ([`FairQueue`]). While
-//! some wait, a place is taken from a client that has been asked and has owed the answer
-//! for a second: of the address with most of these the one that owes longest. From a client
-//! for whom the server is at work, or asks somebody else, none is ever taken.
+//! Any client can make the server fork a process (for replication, LDAP, ...) and then send
+//! nothing. So there are few such places, and a client that finds them all taken waits
+//! ([`FairQueue`]). While clients wait, a place is taken from a client that has owed an answer
+//! for a second: of the address with most such clients, the one that has owed it longest. A
+//! client never loses its place while the server works for it or waits for another service.
 //!
-//! A place is that of a process: it is free again when that has ended, or has let its
-//! client in. Free of I/O.
+//! A place stands for a process. It is free again when the process has ended or has admitted
+//! its client. Free of I/O.
 
 use super::limits::Turns;
 use super::Logins;
@@ -18,10 +18,10 @@ use crate::shell::sys::socket;
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::fmt;
 
-/// So long a client may owe an answer while others wait.
+/// How long a client may owe an answer while others wait.
 const MOST_OWED_US: u64 = 1_000_000;
 
-/// It is this client's turn.
+/// A client that owes its server process an answer.
 #[derive(Clone, Copy)]
 struct Owing {
     since_us: u64,
@@ -32,21 +32,22 @@ struct Owing {
 #[derive(Default)]
 pub struct Places {
     queue: FairQueue,
-    /// By number.
+    /// By login number.
     owing: HashMap<u32, Owing>,
-    /// By when each began to owe.
+    /// The same clients, ordered by when each began to owe.
     turns: Turns,
-    /// Their processes are about to end: their places have been taken from them.
+    /// Serials of clients whose places have been taken, and whose processes are about to end.
     leaving: HashSet<u64>,
 }
 
 impl Places {
-    /// One more waits for one.
+    /// Queues a client.
     pub fn add(&mut self, origin: Option<Origin>, serial: u64, number: u32) {
         self.queue.add(origin, serial, number);
     }
 
-    /// The next one, number and serial: it has one of so many places.
+    /// Gives a place to the next client, if fewer than `most` are taken. Returns its number and
+    /// serial.
     pub fn take(&mut self, most: usize) -> Option<(u32, u64)> {
         self.queue.take(most)
     }
@@ -55,7 +56,7 @@ impl Places {
         self.queue.placed()
     }
 
-    /// It has been asked, by the process that it has.
+    /// The client's process has asked it for something.
     pub fn owes(&mut self, number: u32, serial: u64, now_us: u64) {
         let Some(origin) = self.queue.origin_of_placed(serial) else {
             return;
@@ -73,20 +74,22 @@ impl Places {
         );
     }
 
-    /// It has answered, or is gone.
+    /// The client has answered, or is gone.
     pub fn owes_nothing(&mut self, number: u32) {
         if let Some(owing) = self.owing.remove(&number) {
             self.turns.remove(owing.origin, owing.since_us, number);
         }
     }
 
-    /// It waits no more, or its process has ended or is no such any more.
+    /// The client no longer waits, its process has ended, or its process has admitted it.
     pub fn ended(&mut self, serial: u64) {
         self.queue.remove(serial);
         self.leaving.remove(&serial);
     }
 
-    /// Whose place is taken now; it owes nothing any more, and has it until its process ends.
+    /// Takes the place of a client that owes an answer, if that serves a waiting client.
+    /// Returns its number. It no longer owes anything, and keeps the place until its process
+    /// ends.
     pub fn gives_way(&mut self, most: usize, now_us: u64) -> Option<u32> {
         let is_full = !self.queue.would_serve(most, 0, None);
         if !is_full || self.queue.waiting() <= self.leaving.len() {
@@ -108,32 +111,34 @@ impl Places {
 
 // ---- Fair queue -----------------------------------------------------------
 //
-// Who waits for one of few places, and who has one.
+// Clients that wait for one of few places, and clients that have one.
 //
-// The next place goes to the address that has fewest, and of the last ones an address gets
-// some only while it has fewer than are left: whatever one does, another gets one. Within an address they
-// go in turn to who came first and to who came last: so a burst is served to its end, and
-// a crowd that stands there keeps nobody else of its address from coming in.
+// The next place goes to the address with the fewest. Of the last places an address gets one
+// only while it has fewer than are left, so one address cannot take them all. Within an
+// address, places go alternately to the client that came first and to the client that came
+// last. So a burst is served to its end, and a standing crowd does not keep other clients of
+// its address out.
 //
-// Free of I/O. Nothing here is linear in who waits.
+// Free of I/O. No operation is linear in the number of waiting clients.
 
-/// Of all places this part is for addresses that have few; of two and more one at least.
+/// The number of places divided by this is kept for addresses that have few; at least one place
+/// if there are two or more.
 const FEW_PART: usize = 4;
 
 fn kept(most: usize) -> usize {
     (most / FEW_PART).max(usize::from(most > 1))
 }
 
-/// What an address has.
+/// What an address has in the queue.
 #[derive(Default)]
 struct Share {
-    /// Serial, in the order they came, and number.
+    /// Serial, in the order of arrival, and number.
     waiting: BTreeSet<(u64, u32)>,
     placed: usize,
     is_last_next: bool,
 }
 
-/// One that waits, or has a place.
+/// A client that waits or has a place.
 struct One {
     origin: Option<Origin>,
     number: u32,
@@ -143,8 +148,8 @@ struct One {
 #[derive(Default)]
 pub struct FairQueue {
     shares: HashMap<Option<Origin>, Share>,
-    /// Addresses of which some wait: those that have fewest places first, and of these the one
-    /// whose first came first.
+    /// Addresses with waiting clients: those with the fewest places first, and of these the one
+    /// whose first client came first.
     order: BTreeSet<(usize, u64, Option<Origin>)>,
     /// By serial.
     all: HashMap<u64, One>,
@@ -152,7 +157,7 @@ pub struct FairQueue {
 }
 
 impl FairQueue {
-    /// One more waits.
+    /// Queues a client.
     pub fn add(&mut self, origin: Option<Origin>, serial: u64, number: u32) {
         let is_placed = false;
         self.all.insert(
@@ -168,7 +173,8 @@ impl FairQueue {
         });
     }
 
-    /// The next one, number and serial: it has a place now, one of so many.
+    /// Gives a place to the next client, if `most` places leave one for it. Returns its number
+    /// and serial.
     pub fn take(&mut self, most: usize) -> Option<(u32, u64)> {
         let (_, _, origin) = *self.order.first()?;
         if !self.would_serve(most, 0, None) {
@@ -190,7 +196,8 @@ impl FairQueue {
         Some((number, serial))
     }
 
-    /// Would the next one get a place if so many more were free, which `from` had?
+    /// Would the next client get a place if `freed` more places, taken from the address `from`,
+    /// were free?
     pub fn would_serve(&self, most: usize, freed: usize, from: Option<Option<Origin>>) -> bool {
         let Some((own, _, origin)) = self.order.first() else {
             return false;
@@ -203,7 +210,7 @@ impl FairQueue {
         may_take(own, left, kept(most)) > 0
     }
 
-    /// It waits no more, or has left its place.
+    /// Removes a client that no longer waits, or has left its place.
     pub fn remove(&mut self, serial: u64) {
         let Some(one) = self.all.remove(&serial) else {
             return;
@@ -223,7 +230,7 @@ impl FairQueue {
         self.placed
     }
 
-    /// Where one is from that has a place.
+    /// The address of a client that has a place.
     pub fn origin_of_placed(&self, serial: u64) -> Option<Option<Origin>> {
         let one = self.all.get(&serial).filter(|one| one.is_placed)?;
         Some(one.origin)
@@ -252,27 +259,28 @@ impl FairQueue {
 
 // ---- Cancel requests ------------------------------------------------------
 //
-// Cancel requests: who may send how many, and those that are the server's to obey, which
-// wait to be brought to it.
+// Cancel requests: how many a sender may send, and the queue of those that the server must
+// carry out.
 //
-// A key of protocol 3.0 has four bytes, and sessions' process IDs are no secret: without a
-// limit it would be guessed in hours. So each request costs its sender, most of all one
-// with a wrong key, and who has used up what he had is not heard until he has some again.
-// A sender is an address (of IPv6 a network of 64 bits), or a user of the machine at a Unix
-// socket. Those from where no session has come share one more allowance.
+// A key of protocol 3.0 has four bytes, and the process IDs of sessions are not secret. Without
+// a limit a key could be guessed in hours. So each request costs its sender part of an
+// allowance, and a wrong key costs most. A sender whose allowance is used up is ignored until
+// it has grown again. A sender is an address (for IPv6 a network of 64 bits), or a user of the
+// machine at a Unix socket. The addresses from which no session has come share one more
+// allowance.
 //
-// Of the others, anybody may send one, and each costs the postmaster a fork. So few are on their way
-// at one time, beside the clients for whom the server is asked for a backend; a few
-// wait ([`FairQueue`]), and one more takes the place of one of the address
-// that has most. A request that is lost is nothing new to who sends one.
+// Any client can send a request for the server, and each costs the postmaster a fork. So few
+// are under way at a time, in places of their own beside those of logins. A few more wait
+// ([`FairQueue`]). Beyond that, a new request replaces one of the address that has most. A lost
+// request is nothing new to a client: cancel requests are never confirmed.
 //
 // Free of I/O.
 
-/// On their way to the server.
+/// Requests under way to the server at a time.
 pub const CANCELS_AT_ONCE: usize = 8;
 const MOST_WAITING: usize = 64;
 
-/// Those that wait or are on their way, by their login's serial.
+/// Requests that wait or are under way, by the serial of their login.
 #[derive(Default)]
 pub struct Waiting {
     queue: FairQueue,
@@ -281,7 +289,7 @@ pub struct Waiting {
 }
 
 impl Waiting {
-    /// One more, from there. Who gives way, if that is one too many.
+    /// Queues a request. Returns the number of the login that gives way, if the queue is full.
     pub fn add(&mut self, origin: Option<Origin>, serial: u64, number: u32) -> Option<u32> {
         let is_full = self.waiting.len() >= MOST_WAITING;
         let gives_way = self.turns.next().filter(|_| is_full);
@@ -297,14 +305,14 @@ impl Waiting {
         gives_way
     }
 
-    /// The next one, number and serial; it is on its way.
+    /// Starts the next request. Returns its login's number and serial.
     pub fn take(&mut self) -> Option<(u32, u64)> {
         let next = self.queue.take(CANCELS_AT_ONCE)?;
         self.waits_no_more(next.1);
         Some(next)
     }
 
-    /// Its login has ended.
+    /// The login of the request has ended.
     pub fn forget(&mut self, serial: u64) {
         self.queue.remove(serial);
         self.waits_no_more(serial);
@@ -317,13 +325,13 @@ impl Waiting {
     }
 }
 
-// ---- guessing --------------------------------------------------------------
+// ---- allowances ------------------------------------------------------------
 
-/// Who sends cancel requests.
+/// The sender of a cancel request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Sender {
     Network(Origin),
-    /// At a Unix socket.
+    /// The user ID of a client at a Unix socket.
     User(u32),
 }
 
@@ -336,20 +344,20 @@ impl fmt::Display for Sender {
     }
 }
 
-/// What a request was.
+/// What a cancel request turned out to be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Guess {
     Right,
-    /// Of a session that is there.
+    /// For a session that exists.
     WrongKey,
-    /// Its session may have ended.
+    /// The session may have ended.
     NoSession,
-    /// For the server, which does not tell.
+    /// For the server, which does not report the result.
     Server,
 }
 
 impl Guess {
-    /// In microseconds of what a sender has, which is a second's worth.
+    /// Cost in microseconds of the sender's allowance, which is one second.
     fn cost_us(self) -> u64 {
         match self {
             Guess::Right => 1_000,
@@ -361,13 +369,13 @@ impl Guess {
 }
 
 const MOST_COST_US: u64 = 100_000;
-/// What there is for all from where no session has come, of one sender's.
+/// The shared allowance of addresses without a session, in allowances of one sender.
 const OF_STRANGERS: u64 = 10;
 const SECOND_US: u64 = 1_000_000;
-/// Senders known at a time: those who have sent one within a second.
+/// Bound on the senders that are remembered: those with a request within the last second.
 const MOST_SENDERS: usize = 65_536;
 
-/// When each sender has all he can have again.
+/// For each sender, the time at which its allowance is full again.
 #[derive(Default)]
 pub struct Guesses {
     each: HashMap<Sender, u64>,
@@ -375,7 +383,7 @@ pub struct Guesses {
 }
 
 impl Guesses {
-    /// Is a request from there looked at? There must be enough for a wrong one.
+    /// May a request of this sender be examined? The allowance must suffice for a wrong one.
     fn may_guess(&mut self, from: Sender, has_session: bool, now_us: u64) -> bool {
         let is_enough =
             |full_us: u64, cost_us: u64| full_us.max(now_us) + cost_us <= now_us + SECOND_US;
@@ -401,7 +409,7 @@ impl Guesses {
 }
 
 impl Logins {
-    /// None: it is gone.
+    /// The sender of a cancel request; None if the login is gone.
     pub fn sender_of(&self, number: u32) -> Option<Sender> {
         let login = self.logins.get(number)?;
         Some(match Origin::of(&login.address) {
@@ -410,7 +418,7 @@ impl Logins {
         })
     }
 
-    /// `has_session`: one from there is logged in.
+    /// `has_session`: a session from this sender exists.
     pub fn may_guess(&mut self, from: Sender, has_session: bool) -> bool {
         self.guesses.may_guess(from, has_session, self.now.us)
     }
@@ -428,7 +436,8 @@ mod tests {
     const MOST: usize = 8;
     const LATER_US: u64 = 10 * MOST_OWED_US;
 
-    /// Clients from there; all that get a place begin to owe an answer, a millisecond after each other.
+    /// Clients of these addresses. Those that get a place begin to owe an answer a millisecond
+    /// apart.
     fn places(origins: &[u32]) -> Places {
         let mut places = Places::default();
         for (at, origin) in origins.iter().enumerate() {
@@ -457,10 +466,10 @@ mod tests {
         places.add(v4(8), 200, 50);
         places.add(v4(9), 201, 51);
         assert_eq!(places.gives_way(MOST, MOST_OWED_US), None);
-        // Of address 1, and then of those that have one each.
+        // First those of address 1, then those of addresses with one each.
         assert_eq!(places.gives_way(MOST, LATER_US), Some(1));
         assert_eq!(places.gives_way(MOST, LATER_US), Some(0));
-        // As many as wait, and none again until their processes have ended.
+        // As many as wait. No further one gives way until the processes of these have ended.
         assert_eq!(places.gives_way(MOST, LATER_US), None);
         assert_eq!(places.take(MOST), None);
         places.ended(101);
@@ -478,7 +487,7 @@ mod tests {
             places.owes_nothing(number);
         }
         assert_eq!(places.gives_way(MOST, LATER_US), None);
-        // Asked once more, it has another second.
+        // After another question the client has another second.
         places.owes(3, 103, LATER_US);
         let until_us = LATER_US + MOST_OWED_US;
         assert_eq!(places.gives_way(MOST, until_us - 1), None);
@@ -487,7 +496,8 @@ mod tests {
 
     #[test]
     fn nobody_gives_way_to_who_would_not_get_the_place() {
-        // Address 1 has all that one may have, and is served; 2 and 3 say nothing.
+        // Address 1 has all places that an address may have, and is being served. Addresses 2
+        // and 3 send nothing.
         let mut places = places(&[1, 1, 1, 1, 1, 1, 1, 2, 3]);
         assert_eq!(places.taken(), 6);
         for number in 0..7 {
@@ -604,7 +614,7 @@ mod tests {
         assert!(queue.shares.is_empty() && queue.order.is_empty() && queue.all.is_empty());
     }
 
-    /// How many of so many are looked at.
+    /// How many of `tries` requests are examined.
     fn heard(all: &mut Guesses, from: Sender, tries: u32, guess: Guess, now_us: u64) -> u32 {
         let has_session = from != Sender::User(9);
         let mut heard = 0;
@@ -670,7 +680,7 @@ mod tests {
             assert_eq!(waiting.waiting.len(), MOST_WAITING);
         }
         assert_eq!(waiting.take(), Some((1, 1)));
-        // The flood's last ones.
+        // The last requests of the flood.
         let first = 1000 - (MOST_WAITING as u64 - 1);
         assert_eq!(waiting.take(), Some((first as u32, first)));
     }

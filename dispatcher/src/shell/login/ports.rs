@@ -1,10 +1,10 @@
-//! The pool's ports: opening and closing them, accepting connections, and letting a port
-//! rest while nothing can be accepted.
+//! The pool's ports: opening and closing them, accepting connections, and pausing a port while
+//! no connection can be accepted.
 //!
-//! Without a free descriptor, in this process (EMFILE) or in the whole system
-//! (ENFILE), nobody can be accepted, and the epoll would say again and again that
-//! somebody waits: the loop would spin. Such a listener is left out for a moment,
-//! then tried again; who waits there goes on waiting in the kernel's list.
+//! Without a free descriptor, in this process (EMFILE) or in the whole system (ENFILE),
+//! accept() fails, and epoll would report the waiting connection again and again: the loop
+//! would spin. Such a listener is left out of the epoll for a moment and then tried again. Its
+//! clients wait in the kernel's backlog meanwhile.
 
 use crate::protocol::Report;
 use crate::shell::backends::opening::{directories, socket_path};
@@ -24,7 +24,7 @@ use tracing::{info, warn};
 
 const REST_US: u64 = 100_000;
 
-/// One that rests.
+/// A listener that is paused.
 #[derive(Clone, Copy, Debug)]
 struct Resting {
     source: Source,
@@ -32,17 +32,17 @@ struct Resting {
     until_us: u64,
 }
 
-/// Who came.
+/// The result of accepting a connection.
 pub enum Came {
     Client {
         socket: OwnedFd,
         address: Address,
-        /// The address that it has called, if that is known without asking.
+        /// The address that the client connected to, if known without a system call.
         local: Option<Address>,
     },
-    /// One who has been told that there is no room.
+    /// A client that has been told that there is no room.
     TurnedAway,
-    /// One who is gone already, or the network is unwell.
+    /// The client is gone already, or the network has an error.
     Gone(io::Error),
     Nobody,
 }
@@ -52,11 +52,11 @@ pub struct Ports {
     epoll: Arc<Epoll>,
     listeners: Vec<Listener>,
     resting: Vec<Resting>,
-    /// Kept for the case that there is no other descriptor.
+    /// Closed to accept and refuse a client when no other descriptor is free.
     reserve: Option<OwnedFd>,
     told_no_descriptors: bool,
-    /// Up to here clients are turned away as the protocol has it, which takes
-    /// a moment; above that with an error unasked.
+    /// Clients with a descriptor up to this one are refused by the protocol, after their
+    /// startup packet. Clients with a higher one get the error without having asked.
     highest_heard: RawFd,
 }
 
@@ -84,7 +84,7 @@ impl Ports {
         self.listeners.iter().map(|one| one.socket.as_raw_fd())
     }
 
-    /// Nobody comes in any more.
+    /// Closes all ports.
     pub fn close(&mut self) {
         for listener in &self.listeners {
             let _ = self.epoll.delete(listener.socket.as_raw_fd());
@@ -92,17 +92,17 @@ impl Ports {
         close(&mut self.listeners);
     }
 
-    // ---- coming ------------------------------------------------------------
+    // ---- accepting ---------------------------------------------------------
 
-    /// Takes the next who knocks.
+    /// Accepts the next connection of a listener.
     pub fn accept(&mut self, index: u32, now_us: u64) -> Came {
         let Some(listener) = self.listeners.get(index as usize) else {
             return Came::Nobody;
         };
         let (fd, local) = (listener.socket.as_raw_fd(), listener.local);
         let error = match socket::accept(fd) {
-            // Numbers are given lowest first, so a high one means that
-            // few are left: those are for backends.
+            // The kernel gives the lowest free number. A high one means that few are left, and
+            // those are for backends.
             Ok((client, _)) if client.as_raw_fd() > self.highest_heard => {
                 self.turn_away_unread(&client);
                 return Came::TurnedAway;
@@ -120,7 +120,7 @@ impl Ports {
             return Came::Nobody;
         }
         if !socket::is_out_of_descriptors(&error) {
-            // The client is gone already, or the network is unwell: next.
+            // The client is gone already, or the network has an error: go on with the next.
             return Came::Gone(error);
         }
         match self.accept_without_descriptors(fd) {
@@ -135,9 +135,8 @@ impl Ports {
         }
     }
 
-    /// There is no free descriptor: one is kept in reserve to tell clients so,
-    /// rather than to leave them waiting. It does not help where the whole system
-    /// has none.
+    /// No descriptor is free: gives up the reserve descriptor to tell the client so, rather
+    /// than leave it waiting. This does not help if the whole system is out of descriptors.
     fn accept_without_descriptors(&mut self, listener: RawFd) -> io::Result<()> {
         self.reserve = None;
         let accepted = socket::accept(listener);
@@ -155,7 +154,7 @@ impl Ports {
         socket::discard_input(fd);
     }
 
-    /// What a client is told that cannot come in, and once the log.
+    /// The error for a client that finds no free descriptor. Also logs the shortage once.
     pub fn no_descriptors(&mut self) -> Report {
         if !self.told_no_descriptors {
             self.told_no_descriptors = true;
@@ -166,14 +165,14 @@ impl Ports {
             .with_hint("Raise the limit of open files of the server's service.")
     }
 
-    /// Some have become free: the next want of them is news.
+    /// Descriptors are free again, so the next shortage is logged.
     pub fn descriptors_are_free(&mut self) {
         self.told_no_descriptors = false;
     }
 
-    // ---- resting -----------------------------------------------------------
+    // ---- pausing -----------------------------------------------------------
 
-    /// Who listens there has been left out of the epoll.
+    /// Pauses a listener that the caller has taken out of the epoll.
     pub fn let_rest(&mut self, source: Source, index: u32, why: &io::Error, now_us: u64) {
         if !self.told_no_descriptors {
             self.told_no_descriptors = true;
@@ -193,8 +192,8 @@ impl Ports {
         !self.resting.is_empty()
     }
 
-    /// In each tick: those that have rested are tried again; who of them is no port
-    /// of ours comes back.
+    /// In each tick: resumes the listeners whose pause is over. Returns the sources that are
+    /// not ports, for the caller to resume.
     pub fn wake(&mut self, now_us: u64) -> Vec<Source> {
         let (rested, resting) =
             (std::mem::take(&mut self.resting).into_iter()).partition(|one| now_us >= one.until_us);
@@ -211,7 +210,7 @@ impl Ports {
     }
 
     fn listen(&self, index: u32, listens: bool) {
-        // None: it has been closed since.
+        // None: the port has been closed since.
         if let Some(listener) = self.listeners.get(index as usize) {
             let events = if listens { epoll::IN } else { 0 };
             let data = token(Source::Listener, index);
@@ -222,17 +221,17 @@ impl Ports {
 
 // ---- Listeners ------------------------------------------------------------
 //
-// The pool's own sockets: opening and closing them.
+// The pool's listening sockets: opening and closing them.
 
-/// Exit code when a port or socket is another's: trying again may help.
+/// Exit code if another process uses a port or socket: trying again may help.
 pub const EXIT_PORT_TAKEN: u8 = 75;
 
-/// Somebody else listens there.
+/// Another process listens on the address.
 #[derive(Debug, thiserror::Error)]
 #[error("could not listen on {0}: the address is in use; {1}")]
 pub struct Taken(String, String);
 
-/// By whom, as far as can be said.
+/// Says, as far as is known, which process listens there.
 fn taken(address: String, parameters: &Parameters) -> Taken {
     let by_whom = match parameters.port_collision.as_str() {
         "" => "is another server or dispatcher running there?".to_owned(),
@@ -246,7 +245,7 @@ pub struct Listener {
     pub socket: OwnedFd,
     /// The file of a Unix socket, to be removed at the end.
     pub path: Option<PathBuf>,
-    /// The address that all its clients have called, if it is but one.
+    /// The local address of all its clients, if it is a single address.
     pub local: Option<Address>,
 }
 
@@ -256,13 +255,13 @@ fn tcp_addresses(name: &str, port: u16) -> io::Result<Vec<SocketAddr>> {
             SocketAddr::from(([0, 0, 0, 0], port)),
             SocketAddr::from(([0u16; 8], port)),
         ]),
-        // Blocks in the name service; done once, before anything is served.
+        // Blocks in the name service; happens once, before any client is served.
         _ => Ok((name, port).to_socket_addrs()?.collect()),
     }
 }
 
-/// Opens all that the parameters name. As in stock, an address that cannot be
-/// bound is a warning, none at all is an error.
+/// Opens all listeners that the parameters name. As in stock, an address that cannot be bound
+/// is a warning; if none can be, that is an error.
 pub fn open(parameters: &Parameters) -> Result<Vec<Listener>> {
     let mut found = Vec::new();
     let mut wanted = 0;
@@ -279,7 +278,7 @@ pub fn open(parameters: &Parameters) -> Result<Vec<Listener>> {
         };
         for address in addresses {
             wanted += 1;
-            // Ours already: two names may stand for one address.
+            // Two names may stand for one address, which is open already.
             if !tried.insert(address) {
                 continue;
             }
@@ -344,7 +343,7 @@ pub fn open(parameters: &Parameters) -> Result<Vec<Listener>> {
     Ok(found)
 }
 
-/// Closes all and removes their files.
+/// Closes all listeners and removes their socket files.
 pub fn close(listeners: &mut Vec<Listener>) {
     for listener in listeners.drain(..) {
         if let Some(path) = &listener.path {

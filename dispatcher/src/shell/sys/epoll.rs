@@ -1,11 +1,10 @@
-//! epoll, and the one descriptor number under which client sockets stand in it.
+//! epoll, and the single descriptor number under which it knows all client sockets.
 //!
-//! The kernel knows an epoll item by the pair (open file, descriptor number).
-//! Backends re-arm the sockets of sessions in the dispatcher's epoll by
-//! themselves; they can only name an item if their number for the client's
-//! socket is the number under which it was added. So there is one agreed
-//! number: [`ClientNumber`] puts a client there for the call, and a placeholder
-//! when the client's file is to be closed.
+//! The kernel identifies an epoll item by the pair of open file and descriptor number. Backends
+//! re-arm the sockets of sessions in the dispatcher's epoll themselves. They can name an item
+//! only if their number for the client's socket is the number under which it was added. So
+//! dispatcher and backends agree on one number. [`ClientNumber`] duplicates a client's socket
+//! to that number for a call, and a placeholder when the client's socket is to be closed.
 
 use super::check;
 use std::io;
@@ -20,7 +19,7 @@ pub const ERR: u32 = libc::EPOLLERR as u32;
 pub const EDGES: u32 = libc::EPOLLET as u32;
 pub const ONESHOT: u32 = libc::EPOLLONESHOT as u32;
 
-/// What an idle session's socket is armed with.
+/// The events for which an idle session's socket is armed.
 pub const SESSION: u32 = IN | RDHUP | ONESHOT;
 
 /// One event, as the kernel writes it.
@@ -39,7 +38,7 @@ impl Epoll {
     pub fn new() -> io::Result<Epoll> {
         // SAFETY: no pointers; the result is a new descriptor that we own.
         let fd = check(unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) })?;
-        // SAFETY: `fd` is new and owned by nobody else.
+        // SAFETY: `fd` is new, and without another owner.
         let fd = unsafe { OwnedFd::from_raw_fd(fd) };
         Ok(Epoll { fd })
     }
@@ -63,7 +62,7 @@ impl Epoll {
         self.control(libc::EPOLL_CTL_DEL, fd, 0, 0)
     }
 
-    /// Waits at most `timeout_ms`; the number of events written.
+    /// Waits at most `timeout_ms` milliseconds. Returns the number of events written.
     pub fn wait(&self, events: &mut [Event], timeout_ms: i32) -> io::Result<usize> {
         // SAFETY: the kernel writes at most `events.len()` events.
         let result = check(unsafe {
@@ -88,8 +87,8 @@ impl AsRawFd for Epoll {
     }
 }
 
-/// Waits (blocks) until one of the first can be read from or one of the second
-/// written to, at most so long.
+/// Blocks until a descriptor of the first list is readable or one of the second is writable, at
+/// most for `microseconds`.
 pub fn wait_for_some(readable: &[RawFd], writable: &[RawFd], microseconds: u64) {
     let polled = |events| {
         move |fd: &RawFd| libc::pollfd {
@@ -105,8 +104,8 @@ pub fn wait_for_some(readable: &[RawFd], writable: &[RawFd], microseconds: u64) 
         tv_sec: (microseconds / 1_000_000) as libc::time_t,
         tv_nsec: (microseconds % 1_000_000 * 1000) as libc::c_long,
     };
-    // SAFETY: the kernel writes `revents` of as many entries as are there, and
-    // reads the limit; both live through the call. A failure is no wait at all.
+    // SAFETY: the kernel writes `revents` of as many entries as there are, and reads the limit;
+    // both live through the call. A failure means that the call does not wait.
     unsafe {
         libc::ppoll(
             polled.as_mut_ptr(),
@@ -117,16 +116,16 @@ pub fn wait_for_some(readable: &[RawFd], writable: &[RawFd], microseconds: u64) 
     };
 }
 
-/// The agreed number for client sockets, reserved for the process's life.
+/// The agreed number for client sockets, reserved for the life of the process.
 ///
-/// A client that was put there stays until another is, or until it is let go:
-/// most calls for one client follow each other. So whoever closes a client's
-/// socket must let it go before, and whoever gets a new one must say so, since
-/// its number may be that of one closed. One thread at a time does so.
+/// A client's socket stays at that number until another replaces it or until it is let go,
+/// because most calls for one client follow each other. So code that closes a client's socket
+/// must first call `let_go`. Code that gets a new socket must call `is_new`, because the new
+/// socket may have the descriptor of a closed one. Only one thread at a time may use it.
 pub struct ClientNumber {
     number: RawFd,
     placeholder: OwnedFd,
-    /// What stands there under another number, too; -1: the placeholder.
+    /// The descriptor that is duplicated there; -1: the placeholder.
     stands: AtomicI32,
 }
 
@@ -152,7 +151,7 @@ impl ClientNumber {
     }
 
     fn put(&self, fd: RawFd) -> io::Result<()> {
-        // SAFETY: `number` is ours since `reserve`, nothing else stands there.
+        // SAFETY: `number` has been ours since `reserve`, and nothing else uses it.
         check(unsafe { libc::dup3(fd, self.number, libc::O_CLOEXEC) })?;
         Ok(())
     }
@@ -165,28 +164,28 @@ impl ClientNumber {
         Ok(())
     }
 
-    /// The client's socket is about to be closed.
+    /// Must be called before the client's socket is closed.
     pub fn let_go(&self, client: RawFd) {
         if self.stands.load(Relaxed) == client {
-            // Cannot fail: both numbers are valid for the process's life.
+            // Cannot fail: both numbers are valid for the life of the process.
             let _ = self.put(self.placeholder.as_raw_fd());
             self.stands.store(-1, Relaxed);
         }
     }
 
-    /// All clients' sockets are about to be closed.
+    /// Must be called before all client sockets are closed.
     pub fn let_go_of_all(&self) {
         let stands = self.stands.load(Relaxed);
         self.let_go(stands);
     }
 
-    /// The client has just been accepted: it is not the one that had its
-    /// number before.
+    /// Must be called for a newly accepted client, whose descriptor may be that of a closed
+    /// one.
     pub fn is_new(&self, client: RawFd) {
         self.let_go(client);
     }
 
-    /// Adds a client's socket, or changes it if it is `known` to the epoll.
+    /// Adds a client's socket, or changes its events if the epoll knows it already (`known`).
     pub fn watch(
         &self,
         epoll: &Epoll,
@@ -208,10 +207,9 @@ impl ClientNumber {
         self.watch(epoll, client, known, SESSION, session)
     }
 
-    /// Adds a session's socket whose first owner is not the epoll, or changes
-    /// it: nothing the client says makes an event, but that it goes does, once.
-    /// Whoever reads events must expect that at a time when the session is
-    /// somebody else's.
+    /// Adds the socket of a session whose first owner is not the epoll, or changes it. Input
+    /// makes no event, but the end of the connection makes one. That event may arrive while the
+    /// session has another owner.
     pub fn add_unarmed(
         &self,
         epoll: &Epoll,
@@ -222,17 +220,17 @@ impl ClientNumber {
         self.watch(epoll, client, known, RDHUP | ONESHOT, session)
     }
 
-    /// Each arrival makes an event, and what lies there unread makes none.
+    /// Each arrival of input makes an event; input that is already there makes none.
     pub fn watch_edges(&self, epoll: &Epoll, client: RawFd, session: u64) -> io::Result<()> {
         self.watch(epoll, client, true, IN | RDHUP | EDGES, session)
     }
 
-    /// Arms it again.
+    /// Arms the socket again.
     pub fn arm(&self, epoll: &Epoll, client: RawFd, session: u64) -> io::Result<()> {
         self.watch(epoll, client, true, SESSION, session)
     }
 
-    /// Takes it out for good.
+    /// Removes the socket for good.
     pub fn remove(&self, epoll: &Epoll, client: RawFd) -> io::Result<()> {
         self.put_client(client)?;
         epoll.delete(self.number)

@@ -6,37 +6,39 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 
 // ---- Memory that processes share ------------------------------------------
 //
-// Shared memory: mapping what the postmaster made, making our own.
+// Shared memory: mapping the memory that the postmaster has created, and creating the
+// dispatcher's own.
 //
-// Mappings live as long as the process, which is why they are `'static`.
+// Mappings live as long as the process, so they are `'static`.
 
 fn memfd(name: &std::ffi::CStr) -> io::Result<OwnedFd> {
     let flags = libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING;
     // SAFETY: `name` is a C string; the result is a new descriptor.
     let fd = check(unsafe { libc::memfd_create(name.as_ptr(), flags) })?;
-    // SAFETY: new, and owned by nobody else.
+    // SAFETY: new, and without another owner.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-/// Has free() join a small block with its neighbours at once. glibc keeps those of up to
-/// 128 bytes apart otherwise, and one later call joins them all (malloc_consolidate()): of a
-/// session that had 600,000 statements that was a turn of 8 ms.
+/// Makes free() join a small block with its neighbours at once. Otherwise glibc keeps blocks of
+/// up to 128 bytes apart until a later call joins them all (malloc_consolidate()). For a
+/// session that had 600,000 statements that call took 8 ms.
 pub fn join_free_blocks_at_once() {
-    // SAFETY: it changes how malloc works and touches nothing else; before the first thread.
+    // SAFETY: it changes how malloc works and touches nothing else. It runs before the first
+    // thread starts.
     unsafe { libc::mallopt(libc::M_MXFAST, 0) };
 }
 
-/// A descriptor that stands for nothing.
+/// A descriptor that only occupies a number.
 pub fn placeholder() -> io::Result<OwnedFd> {
     memfd(c"pg_baton placeholder")
 }
 
-/// A descriptor that whoever started this process has left for it. Must be
-/// called once a number, before any descriptor is opened.
+/// A descriptor that the parent process has left for this one. Must be called once per number,
+/// before any descriptor is opened.
 pub fn inherited(number: RawFd) -> io::Result<OwnedFd> {
     // SAFETY: fcntl touches no memory.
     check(unsafe { libc::fcntl(number, libc::F_SETFD, libc::FD_CLOEXEC) })?;
-    // SAFETY: it is open, and by the convention with the launcher ours alone.
+    // SAFETY: it is open, and by convention with the launcher it belongs to this process alone.
     Ok(unsafe { OwnedFd::from_raw_fd(number) })
 }
 
@@ -65,11 +67,11 @@ fn seal(fd: RawFd, seals: i32) -> io::Result<()> {
     Ok(())
 }
 
-/// A new memory of `length` bytes, zeroed, that other processes may map to
-/// read; only this process writes. Pages cost nothing until they are used.
+/// Creates a zeroed memory of `length` bytes. Other processes may map it to read; only this
+/// process writes it. Pages cost nothing until they are used.
 ///
-/// It is sealed: who holds its descriptor can neither shorten it, which would
-/// be a SIGBUS for all who have mapped it, nor write to it.
+/// The memory is sealed. A process that holds its descriptor can neither shorten it, which
+/// would cause a SIGBUS in every process that has mapped it, nor write to it.
 pub fn create(length: usize) -> io::Result<(OwnedFd, &'static mut [u8])> {
     let fd = memfd(c"pg_baton arena")?;
     let size = libc::off_t::try_from(length).map_err(io::Error::other)?;
@@ -77,18 +79,17 @@ pub fn create(length: usize) -> io::Result<(OwnedFd, &'static mut [u8])> {
     check(unsafe { libc::ftruncate(fd.as_raw_fd(), size) })?;
     let address = map(fd.as_raw_fd(), length)?;
     seal(fd.as_raw_fd(), libc::F_SEAL_SHRINK | libc::F_SEAL_GROW)?;
-    // Linux 5.1; before that it may be written to.
+    // From Linux 5.1 on. Before that, other processes could write to it.
     let _ = seal(fd.as_raw_fd(), libc::F_SEAL_FUTURE_WRITE);
     seal(fd.as_raw_fd(), libc::F_SEAL_SEAL)?;
-    // SAFETY: the mapping has `length` bytes, lives for ever, was made just
-    // now so that this is its only reference here, and no other process
-    // writes to it.
+    // SAFETY: the mapping has `length` bytes and is never unmapped. It was made just now, so
+    // this is its only reference in this process, and no other process writes to it.
     Ok((fd, unsafe {
         std::slice::from_raw_parts_mut(address, length)
     }))
 }
 
-/// A memory as the postmaster makes it, for tests.
+/// A memory as the postmaster creates it, for tests.
 #[cfg(test)]
 pub fn unsealed(length: usize) -> io::Result<OwnedFd> {
     let fd = memfd(c"pg_baton control")?;
@@ -98,7 +99,7 @@ pub fn unsealed(length: usize) -> io::Result<OwnedFd> {
     Ok(fd)
 }
 
-/// A memory that other processes write too: only reached through atomics.
+/// A memory that other processes write too. It is accessed only through atomics.
 #[derive(Clone, Copy)]
 pub struct SharedMapping {
     address: *const u8,
@@ -126,7 +127,7 @@ impl SharedMapping {
         self.length
     }
 
-    /// `count` structures at `offset`; None if they do not lie within.
+    /// `count` structures at `offset`; None if they do not lie within the mapping.
     ///
     /// `T` must consist of atomics alone (the structures of layout.rs do).
     pub fn slice<T>(&self, offset: u64, count: u32) -> Option<&'static [T]> {
@@ -136,9 +137,9 @@ impl SharedMapping {
         if end > self.length || offset % std::mem::align_of::<T>() != 0 {
             return None;
         }
-        // SAFETY: within the mapping and aligned (a mapping starts at a page),
-        // which lives for ever; atomics may be shared with other processes and
-        // every bit pattern of them is valid.
+        // SAFETY: within the mapping, which is never unmapped, and aligned (a mapping starts at
+        // a page). Atomics may be shared with other processes, and every bit pattern of them is
+        // valid.
         Some(unsafe {
             std::slice::from_raw_parts(self.address.add(offset).cast::<T>(), count as usize)
         })
@@ -147,8 +148,8 @@ impl SharedMapping {
 
 /// The bytes of an integer or a structure of layout.rs, to copy it into a memory.
 pub fn bytes_of<T: Copy>(value: &T) -> &[u8] {
-    // SAFETY: only used for integers and the repr(C) structures of layout.rs, which
-    // have no padding (build.rs has it asserted).
+    // SAFETY: used only for integers and the repr(C) structures of layout.rs, which have no
+    // padding (build.rs asserts this).
     unsafe {
         std::slice::from_raw_parts(
             std::ptr::from_ref(value).cast::<u8>(),
@@ -157,30 +158,30 @@ pub fn bytes_of<T: Copy>(value: &T) -> &[u8] {
     }
 }
 
-/// The integer, or structure of layout.rs, that these bytes are.
+/// Reads an integer, or a structure of layout.rs, from its bytes.
 pub fn value_of<T: Copy>(bytes: &[u8]) -> T {
     assert_eq!(bytes.len(), std::mem::size_of::<T>());
-    // SAFETY: as many bytes as it has, at whatever address; only used for integers and
-    // the structures of integers in layout.rs, of which every bit pattern is valid.
+    // SAFETY: reads as many bytes as `T` has, at any address. Used only for integers and the
+    // structures of integers in layout.rs, of which every bit pattern is valid.
     unsafe { bytes.as_ptr().cast::<T>().read_unaligned() }
 }
 
 // ---- Memory that is overwritten after use ---------------------------------
 //
-// What clients and backends say to each other, where this program has it in the
-// clear: it is overwritten as soon as it has gone on.
+// The messages between clients and backends that this program has in the clear. They are
+// overwritten as soon as they have been passed on.
 //
-// Secrets are in `zeroize`'s hands, which writes byte by byte. This may be
-// megabytes a second, so it is one memset.
+// `zeroize` handles secrets, and writes byte by byte. These messages may be megabytes a second,
+// so one memset overwrites them.
 
-/// Overwrites what is of no use any more.
+/// Overwrites bytes that are no longer needed.
 pub fn overwrite(bytes: &mut [u8]) {
     bytes.fill(0);
-    // As if somebody looked: a write that nobody sees could be left out.
+    // Keeps the compiler from removing the write, which is otherwise unused.
     std::hint::black_box(bytes);
 }
 
-/// What waits to be passed on.
+/// Data that waits to be passed on.
 #[derive(Default)]
 pub struct Plaintext(Vec<u8>);
 
@@ -193,18 +194,18 @@ impl Plaintext {
         self.0.is_empty()
     }
 
-    /// Of memory.
+    /// The allocated bytes.
     pub fn capacity(&self) -> usize {
         self.0.capacity()
     }
 
-    /// Keeps a copy, in place of nothing.
+    /// Keeps a copy. Nothing may be kept already.
     pub fn keep(&mut self, bytes: &[u8]) {
         debug_assert!(self.0.is_empty());
         *self = Plaintext(bytes.to_vec());
     }
 
-    /// So many of the first bytes have gone on.
+    /// The first `length` bytes have been passed on.
     pub fn passed_on(&mut self, length: usize) {
         let left = Plaintext(self.0[length..].to_vec());
         *self = left;

@@ -1,9 +1,8 @@
-//! The kernel's calls, made safe.
+//! System calls behind safe functions.
 //!
-//! All unsafe code of the dispatcher is in this folder. Every function here
-//! takes and gives ordinary Rust values; descriptors are `OwnedFd` or borrowed
-//! raw numbers whose owner is the caller. Nothing blocks: sockets are
-//! non-blocking from their creation on.
+//! All unsafe code of the dispatcher is in this folder. Every function takes and returns
+//! ordinary Rust values; descriptors are `OwnedFd`, or raw numbers that the caller owns.
+//! Sockets are non-blocking from their creation on, so no call on them blocks.
 
 pub mod epoll;
 pub mod memory;
@@ -23,7 +22,7 @@ fn check(result: libc::c_int) -> io::Result<libc::c_int> {
     }
 }
 
-/// The same for calls that return a length; interrupted calls are repeated.
+/// Like [`check`], for calls that return a length. Interrupted calls are repeated.
 fn check_length(mut call: impl FnMut() -> isize) -> io::Result<usize> {
     loop {
         let result = call();

@@ -1,6 +1,6 @@
 //! OpenSSL functions that the `openssl` crate does not offer: a certificate's names and
-//! signature, the certificates that a client has shown, Diffie-Hellman parameters, and the
-//! keys of a key exchange.
+//! signature, the certificates that a client has sent, Diffie-Hellman parameters, and the keys
+//! of a key exchange.
 
 use foreign_types::ForeignTypeRef;
 use openssl::asn1::Asn1StringRef;
@@ -16,8 +16,8 @@ use std::ptr::NonNull;
 
 // ---- Names and signature of a certificate ---------------------------------
 //
-// Names in certificates, as text, and the hash in their signature, by OpenSSL's own
-// functions: the crate has none of them.
+// The names in a certificate as text, and the hash of its signature, by OpenSSL functions that
+// the crate does not offer.
 
 extern "C" {
     fn X509_NAME_print_ex(
@@ -56,10 +56,10 @@ const DUMP_UNKNOWN_FIELDS: c_ulong = 1 << 24;
 const XN_FLAG_RFC2253: c_ulong =
     STRFLGS_RFC2253 | SEP_COMMA_PLUS | DN_REV | FN_SN | DUMP_UNKNOWN_FIELDS;
 
-/// What `print` writes; None if it fails.
+/// The text that `print` writes; None if it fails.
 fn printed(print: impl FnOnce(*mut ffi::BIO) -> bool) -> Option<Vec<u8>> {
-    // SAFETY: a memory BIO that is ours until it is freed below; what
-    // BIO_get_mem_data points to is copied before that.
+    // SAFETY: the memory BIO is ours until it is freed below; what BIO_get_mem_data points to
+    // is copied before that.
     unsafe {
         let bio = ffi::BIO_new(ffi::BIO_s_mem());
         if bio.is_null() {
@@ -80,27 +80,26 @@ fn printed(print: impl FnOnce(*mut ffi::BIO) -> bool) -> Option<Vec<u8>> {
     }
 }
 
-/// As RFC 2253 has it; be_tls_open_server's peer_dn.
+/// A name in the form of RFC 2253, as be_tls_open_server fills peer_dn.
 pub fn name_rfc2253(name: &X509NameRef) -> Option<Vec<u8>> {
     // SAFETY: both live through the call, which only reads the name.
     printed(|bio| unsafe { X509_NAME_print_ex(bio, name.as_ptr(), 0, XN_FLAG_RFC2253) } != -1)
 }
 
-/// A part of a name as X509_NAME_to_cstring (be-secure-openssl.c) writes it, in
-/// UTF-8.
+/// A part of a name in UTF-8, as X509_NAME_to_cstring (be-secure-openssl.c) writes it.
 pub fn string_text(string: &Asn1StringRef) -> Option<Vec<u8>> {
     let flags = (STRFLGS_RFC2253 & !ESC_MSB) | UTF8_CONVERT;
     // SAFETY: as above.
     printed(|bio| unsafe { ASN1_STRING_print_ex(bio, string.as_ptr(), flags) } != -1)
 }
 
-/// With which hash it is signed: where that is a parameter of the signature (RSA-PSS),
-/// too. None if it is signed without one.
+/// The hash of a certificate's signature, also if it is a parameter of the signature (RSA-PSS).
+/// None if the signature uses no hash.
 pub fn signature_digest(certificate: &X509Ref) -> Option<Nid> {
     let mut digest: c_int = 0;
     let none = std::ptr::null_mut();
-    // SAFETY: the certificate and the number live through the call; nulls are what is
-    // not asked for.
+    // SAFETY: the certificate and the number live through the call; a null stands for a result
+    // that is not requested.
     let found = unsafe {
         X509_get_signature_info(certificate.as_ptr(), &mut digest, none, none, none.cast())
     };
@@ -110,8 +109,8 @@ pub fn signature_digest(certificate: &X509Ref) -> Option<Nid> {
 
 // ---- The client's certificates --------------------------------------------
 //
-// The certificates that a client has shown, which OpenSSL keeps with its session as long
-// as that lives, and of which nobody wants anything after the handshake.
+// The certificates that a client has sent. OpenSSL keeps them for the life of the session, and
+// nothing uses them after the handshake.
 
 extern "C" {
     fn EVP_PKEY_set_type(key: *mut ffi::EVP_PKEY, kind: c_int) -> c_int;
@@ -119,18 +118,20 @@ extern "C" {
     fn OPENSSL_sk_value(stack: *const ffi::stack_st_X509, at: c_int) -> *mut ffi::X509;
 }
 
-/// NID_X25519: any kind does, it takes the content's place.
+/// NID_X25519. Any kind serves: it replaces the content.
 const KIND: c_int = 1034;
 
-/// Frees most of what is in them: key, names and extensions, half of the 4 kB that each is of
-/// an idle session. Facts::of() has been called by then.
+/// Frees most of the content of the certificates: key, names and extensions. That is half of
+/// the 4 kB that each one takes of an idle session. Facts::of() has been called by then.
 ///
-/// They are the session's alone: what the client has sent (tls_process_client_certificate in
-/// statem_srvr.c), never an object of the context's own store; there is no session cache, no
-/// ticket and no renegotiation by which anybody could ask for them again.
+/// The certificates belong to the session alone. The client has sent them
+/// (tls_process_client_certificate in statem_srvr.c); they are never objects of the context's
+/// own store. There is no session cache, no ticket and no renegotiation through which they
+/// could be requested again.
 pub fn empty_shown_certificates(ssl: &SslRef) {
-    // SAFETY: the session lives through the calls, and with it its chain, whose certificates
-    // are those that the client has sent besides its own; nobody else uses it at this time.
+    // SAFETY: the session lives through the calls, and so does its chain, whose certificates
+    // are those that the client has sent besides its own. No other thread uses them at this
+    // time.
     unsafe {
         let Some(own) = NonNull::new(ffi::SSL_get1_peer_certificate(ssl.as_ptr())) else {
             return;
@@ -138,26 +139,26 @@ pub fn empty_shown_certificates(ssl: &SslRef) {
         empty_one(own);
         ffi::X509_free(own.as_ptr());
         let chain = ffi::SSL_get_peer_cert_chain(ssl.as_ptr());
-        // -1 of none
+        // -1 if there is no chain.
         for at in 0..OPENSSL_sk_num(chain) {
             if let Some(certificate) = NonNull::new(OPENSSL_sk_value(chain, at)) {
                 empty_one(certificate);
             }
         }
     }
-    // Nothing that could have gone wrong matters to the session's own errors.
+    // Errors of these calls do not concern the session, so they are discarded.
     let _ = openssl::error::ErrorStack::get();
 }
 
 /// # Safety
-/// Nobody else uses the certificate, which lives through the call.
+/// The certificate lives through the call, and nothing else uses it.
 unsafe fn empty_one(certificate: NonNull<ffi::X509>) {
     let certificate = certificate.as_ptr();
-    // SAFETY: as promised; what is taken out of it is freed once, and names are copied.
+    // SAFETY: as the caller guarantees. What is removed is freed once, and names are copied.
     unsafe {
         let key = ffi::X509_get_pubkey(certificate);
         if !key.is_null() {
-            // It frees the content before all else (pkey_set_type in p_lib.c).
+            // Frees the old content first (pkey_set_type in p_lib.c).
             let _ = EVP_PKEY_set_type(key, KIND);
             ffi::EVP_PKEY_free(key);
         }
@@ -175,15 +176,15 @@ unsafe fn empty_one(certificate: NonNull<ffi::X509>) {
 
 // ---- Parameters for Diffie-Hellman ----------------------------------------
 //
-// What OpenSSL says of parameters for Diffie-Hellman; the crate's own check says
-// whether they are good, and not what is wrong.
+// OpenSSL's check of Diffie-Hellman parameters. The crate's own check says whether they are
+// good, but not what is wrong.
 
 // openssl/dh.h, of 1.1.1 and 3.
 const CHECK_P_NOT_PRIME: c_int = 1;
 const CHECK_P_NOT_SAFE_PRIME: c_int = 2;
 const NOT_SUITABLE_GENERATOR: c_int = 8;
 
-/// Those that the server asks about (load_dh_file, be-secure-openssl.c).
+/// The faults that the server checks for (load_dh_file, be-secure-openssl.c).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct DhFaults {
     pub p_is_not_prime: bool,
@@ -191,7 +192,7 @@ pub struct DhFaults {
     pub generator_is_not_suitable: bool,
 }
 
-/// Computes for a while (two tests of a prime).
+/// Checks the parameters. Computes for a while (two primality tests).
 pub fn dh_faults(parameters: &DhRef<Params>) -> Result<DhFaults, ErrorStack> {
     let mut codes: c_int = 0;
     // SAFETY: both live through the call, which only reads the parameters.
@@ -207,25 +208,25 @@ pub fn dh_faults(parameters: &DhRef<Params>) -> Result<DhFaults, ErrorStack> {
 
 // ---- Keys of the key exchange ---------------------------------------------
 //
-// The keys of a TLS handshake's key exchange, of which OpenSSL keeps both until the
-// connection ends and the crate knows neither.
+// The keys of a TLS handshake's key exchange. OpenSSL keeps both until the connection ends; the
+// crate offers neither.
 
 // openssl/ssl.h, of 1.1.1 and 3: SSL_get_peer_tmp_key and SSL_get_tmp_key.
 const CTRL_GET_PEER_TMP_KEY: c_int = 109;
 const CTRL_GET_TMP_KEY: c_int = 133;
 
-/// Frees what is in them, after the handshake. They are of no use then: traffic keys
-/// have been derived, there is no renegotiation, and KeyUpdate derives from those
-/// (RFC 8446, 7.2). Two keys on P-256 are some 4 kB of an idle session; and a secret
-/// that is gone cannot be stolen.
+/// Frees the content of the keys after the handshake. It is no longer needed: the traffic keys
+/// have been derived, there is no renegotiation, and KeyUpdate derives from the traffic keys
+/// (RFC 8446, 7.2). Two keys on P-256 take about 4 kB of an idle session, and a secret that is
+/// gone cannot be stolen.
 ///
-/// EVP_PKEY_set_type frees the content before all else (pkey_set_type in p_lib.c); the
-/// empty key is freed with its session (ssl3_free).
+/// EVP_PKEY_set_type frees the old content first (pkey_set_type in p_lib.c). The empty key is
+/// freed with its session (ssl3_free).
 pub fn forget_exchange_keys(ssl: &SslRef) {
     for what in [CTRL_GET_PEER_TMP_KEY, CTRL_GET_TMP_KEY] {
         let mut key: *mut ffi::EVP_PKEY = std::ptr::null_mut();
-        // SAFETY: the session lives through the call, which gives a reference to a key
-        // of its own alone, counted; nobody else uses it at this time.
+        // SAFETY: the session lives through the call, which returns a counted reference to a
+        // key that belongs to the session alone. Nothing else uses the key at this time.
         unsafe {
             let found = ffi::SSL_ctrl(
                 ssl.as_ptr(),
@@ -239,6 +240,6 @@ pub fn forget_exchange_keys(ssl: &SslRef) {
             }
         }
     }
-    // Nothing that could have gone wrong matters to the session's own errors.
+    // Errors of these calls do not concern the session, so they are discarded.
     let _ = openssl::error::ErrorStack::get();
 }

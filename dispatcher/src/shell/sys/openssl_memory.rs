@@ -10,20 +10,19 @@ use std::ops::Range;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
 
-// ---- OpenSSL allocates by these functions ---------------------------------
+// ---- OpenSSL's allocator --------------------------------------------------
 //
-// OpenSSL's memory: what has been decrypted is overwritten when the buffer that it is in
-// is freed.
+// OpenSSL's memory: decrypted data is overwritten when its buffer is freed.
 //
-// OpenSSL decrypts a record where it has read it to (tls13_enc and tls1_enc of 1.1.1
-// and 3.0, tls13_cipher and tls1_cipher from 3.2 on: input and output are one), copies
-// it to who has asked, and frees the buffer once all has been taken
-// (SSL_MODE_RELEASE_BUFFERS). Told to (SSL_OP_CLEANSE_PLAINTEXT) it overwrites that
-// before: all of its 17 kB, for a record of a hundred bytes. So it is not told to, and
-// we overwrite what was written to.
+// OpenSSL decrypts a record in the buffer that it was read into: input and output are the same
+// (tls13_enc and tls1_enc of 1.1.1 and 3.0, tls13_cipher and tls1_cipher from 3.2 on). It
+// copies the data to the caller and frees the buffer once all has been taken
+// (SSL_MODE_RELEASE_BUFFERS). With SSL_OP_CLEANSE_PLAINTEXT it would overwrite the buffer
+// before that: all of its 17 kB, for a record of a hundred bytes. So that option is off, and
+// these functions overwrite only the bytes that were written to.
 //
-// The thread knows which bytes those are while it works for a session ([`working_for`]);
-// in between the session keeps their addresses.
+// While a thread works for a session ([`working_for`]), it knows the addresses of these bytes.
+// In between, the session keeps them.
 
 type Allocate = unsafe extern "C" fn(usize, *const c_char, c_int) -> *mut c_void;
 type Reallocate = unsafe extern "C" fn(*mut c_void, usize, *const c_char, c_int) -> *mut c_void;
@@ -40,14 +39,14 @@ extern "C" {
 static IS_OURS: AtomicBool = AtomicBool::new(false);
 
 thread_local! {
-    /// Addresses, from the first to behind the last.
+    /// Addresses, from the first one to the one after the last.
     static WRITTEN_TO: Cell<(usize, usize)> = const { Cell::new(NOTHING) };
 }
 
 const NOTHING: (usize, usize) = (0, 0);
 
-/// Where OpenSSL has what it has read for a session, and has not freed. Only compared
-/// with addresses: it may be of a buffer that is there no more.
+/// The addresses of what OpenSSL has read for a session and not freed. They are only compared,
+/// because the buffer may be gone already.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct WrittenTo((usize, usize));
 
@@ -57,20 +56,20 @@ impl Default for WrittenTo {
     }
 }
 
-/// From here on OpenSSL has its memory from here; to be called before it is used. It
-/// refuses that once it has allocated anything, and all is as if this was not called.
+/// Makes OpenSSL allocate through these functions. Must be called before OpenSSL is used: after
+/// its first allocation it refuses, and then nothing changes.
 pub fn take_over() {
-    // SAFETY: each does what the C library's function does whose place it takes.
+    // SAFETY: each function does what the function of the C library does whose place it takes.
     let done = unsafe { CRYPTO_set_mem_functions(Some(allocate), Some(reallocate), Some(free)) };
     IS_OURS.store(done == 1, Relaxed);
 }
 
-/// Has it been?
+/// Has [`take_over`] succeeded?
 pub fn is_taken_over() -> bool {
     IS_OURS.load(Relaxed)
 }
 
-/// This thread lets OpenSSL work for the session that `written` belongs to.
+/// Lets OpenSSL work, on this thread, for the session that `written` belongs to.
 pub fn working_for<R>(written: &mut WrittenTo, work: impl FnOnce() -> R) -> R {
     WRITTEN_TO.set(written.0);
     let result = work();
@@ -78,12 +77,12 @@ pub fn working_for<R>(written: &mut WrittenTo, work: impl FnOnce() -> R) -> R {
     result
 }
 
-/// It frees all that it has of it, next.
+/// OpenSSL is about to free the session's buffers.
 pub fn about_to_free(written: WrittenTo) {
     WRITTEN_TO.set(written.0);
 }
 
-/// OpenSSL has been given bytes of the wire here, in a buffer of its own.
+/// OpenSSL has received bytes of the wire in this buffer of its own.
 pub fn given(bytes: &[u8]) {
     let Range { start, end } = bytes.as_ptr_range();
     let (from, to) = WRITTEN_TO.get();
@@ -93,7 +92,7 @@ pub fn given(bytes: &[u8]) {
     });
 }
 
-/// What is to be overwritten of a block that is freed.
+/// The part of a block that must be overwritten when the block is freed.
 fn within(written: (usize, usize), block: Range<usize>) -> Range<usize> {
     written.0.max(block.start)..written.1.min(block.end)
 }
@@ -109,7 +108,7 @@ unsafe extern "C" fn reallocate(
     _file: *const c_char,
     _line: c_int,
 ) -> *mut c_void {
-    // SAFETY: the C library's, as `allocate` gives no others.
+    // SAFETY: a block of the C library, as `allocate` returns no others.
     unsafe { libc::realloc(block, length) }
 }
 
@@ -117,7 +116,7 @@ unsafe extern "C" fn free(block: *mut c_void, _file: *const c_char, _line: c_int
     let written = WRITTEN_TO.get();
     let start = block.addr();
     if written != NOTHING && start < written.1 && !block.is_null() {
-        // SAFETY: the C library's, as `allocate` gives no others.
+        // SAFETY: a block of the C library, as `allocate` returns no others.
         let length = unsafe { libc::malloc_usable_size(block) };
         let range = within(written, start..start + length);
         if !range.is_empty() {
@@ -126,7 +125,7 @@ unsafe extern "C" fn free(block: *mut c_void, _file: *const c_char, _line: c_int
                 let from = block.cast::<u8>().add(range.start - start);
                 from.write_bytes(0, range.len());
             }
-            // As if somebody looked: a write before the end could be left out.
+            // Keeps the compiler from removing the write, which is otherwise unused.
             std::hint::black_box(block);
             WRITTEN_TO.set(NOTHING);
         }
@@ -137,18 +136,18 @@ unsafe extern "C" fn free(block: *mut c_void, _file: *const c_char, _line: c_int
 
 // ---- A TLS session --------------------------------------------------------
 //
-// A TLS session of OpenSSL's, with the addresses of what it has decrypted. Work that
-// decrypts goes through [`TlsSession::work`]. A thread uses one at a time.
+// A TLS session of OpenSSL, with the addresses of what it has decrypted. Work that decrypts
+// goes through [`TlsSession::work`]. Only one thread at a time uses a session.
 
 pub struct TlsSession<S> {
     stream: SslStream<S>,
-    /// What has been decrypted in there.
+    /// The addresses of decrypted data in it.
     written_to: WrittenTo,
     places: SessionPlaces,
 }
 
 impl<S: Read + Write> TlsSession<S> {
-    /// `open` has OpenSSL make it, which reads and writes the wire.
+    /// `open` makes OpenSSL's session, which reads and writes `wire`.
     pub fn new(
         open: impl FnOnce() -> Result<Ssl, ErrorStack>,
         wire: S,
@@ -164,7 +163,7 @@ impl<S: Read + Write> TlsSession<S> {
         })
     }
 
-    /// For what neither decrypts nor changes keys.
+    /// For calls that neither decrypt nor change keys.
     pub fn stream(&mut self) -> &mut SslStream<S> {
         &mut self.stream
     }
@@ -174,7 +173,7 @@ impl<S: Read + Write> TlsSession<S> {
         working_for(&mut self.written_to, || work(stream))
     }
 
-    /// It is soon to be worked with.
+    /// Prefetches what the session's next turn begins with.
     pub fn prefetch(&self) {
         self.places.prefetch();
     }
@@ -188,13 +187,13 @@ impl<S> Drop for TlsSession<S> {
 
 // ---- Prefetch -------------------------------------------------------------
 //
-// Has the processor fetch memory that is needed soon, while there is something else
-// to do. A hint: nothing comes of it where the processor has no such instruction, or
-// where nothing is at an address any more.
+// Prefetches memory that is needed soon, while there is other work to do. This is a hint: it
+// has no effect if the processor has no such instruction, or if the address is no longer
+// mapped.
 
 const CACHE_LINE_BYTES: usize = 64;
 
-/// All of it.
+/// Prefetches a whole value.
 pub fn prefetch<T>(what: &T) {
     let start = std::ptr::from_ref(what).addr();
     for at in (0..size_of::<T>()).step_by(CACHE_LINE_BYTES) {
@@ -202,12 +201,12 @@ pub fn prefetch<T>(what: &T) {
     }
 }
 
-/// Where the parts of a TLS session are that a turn begins with, each of which says
-/// where the next one is: the session, its BIO, and what that reads and writes. They
-/// stay where they are as long as the session is there.
+/// The addresses of the parts of a TLS session that a turn begins with, each of which refers to
+/// the next: the session, its BIO, and what the BIO reads and writes. They do not change during
+/// the life of the session.
 pub struct SessionPlaces([usize; 3]);
 
-/// Of each part, what is used of it in any case.
+/// The bytes of each part that every turn uses.
 const PART_BYTES: usize = 2 * CACHE_LINE_BYTES;
 
 impl SessionPlaces {
@@ -228,12 +227,12 @@ impl SessionPlaces {
     }
 }
 
-/// The line that an address is in.
+/// Prefetches the cache line of an address.
 fn prefetch_line(address: usize) {
     #[cfg(target_arch = "x86_64")]
     {
         use std::arch::x86_64::{_mm_prefetch, _MM_HINT_T0};
-        // SAFETY: it reads nothing that a program sees, and no address makes it fail.
+        // SAFETY: it reads nothing that the program sees, and no address makes it fail.
         unsafe { _mm_prefetch::<_MM_HINT_T0>(std::ptr::without_provenance(address)) };
     }
     #[cfg(not(target_arch = "x86_64"))]
@@ -265,7 +264,7 @@ mod tests {
         let start = buffer.as_ptr().addr();
         assert_eq!(one, WrittenTo((start + 8, start + 40)));
         working_for(&mut one, || {
-            // SAFETY: the C library's, of 64 bytes; nobody has them any more.
+            // SAFETY: a block of 64 bytes of the C library, which nothing else uses any more.
             unsafe {
                 let another = libc::malloc(64);
                 free(another, std::ptr::null(), 0);

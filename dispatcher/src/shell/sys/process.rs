@@ -1,5 +1,5 @@
-//! Processes, signals and limits; scheduling policies; and what Landlock takes from this
-//! program.
+//! Processes, signals and limits; scheduling policies; and the rights that the dispatcher gives
+//! up by Landlock.
 
 use super::{check, check_length};
 use std::ffi::CString;
@@ -8,14 +8,14 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
 // ---- Processes ------------------------------------------------------------
 //
-// Processes, signals, limits, and files that are watched.
+// Processes, signals, limits, watched files, and clocks.
 
 /// A descriptor that is readable once the process has ended.
 pub fn pidfd(pid: u32) -> io::Result<OwnedFd> {
     // SAFETY: no pointers; the result is a new descriptor.
     let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, pid as libc::pid_t, 0) };
     let fd = check(fd as libc::c_int)?;
-    // SAFETY: new, and owned by nobody else.
+    // SAFETY: new, and without another owner.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
@@ -30,18 +30,18 @@ pub fn has_ended(pidfd: &OwnedFd) -> bool {
     unsafe { libc::poll(&mut wanted, 1, 0) == 1 }
 }
 
-/// Is the process, whose descriptor this is, a child of the other?
+/// Is the process with this number and descriptor a child of `parent`?
 pub fn is_child(pid: u32, pidfd: &OwnedFd, parent: u32) -> bool {
-    // proc(5): "pid (name) state ppid ...", and any byte may stand in the name.
+    // proc(5): "pid (name) state ppid ...". The name may contain any byte.
     let stat = std::fs::read(format!("/proc/{pid}/stat")).unwrap_or_default();
     let after_name = stat.rsplit(|byte| *byte == b')').next();
     let after_name = String::from_utf8_lossy(after_name.unwrap_or_default());
     let is_child = after_name.split_whitespace().nth(1) == Some(&parent.to_string());
-    // What was read was of that process if it has not ended.
+    // If the process has not ended, the file was its own.
     is_child && !has_ended(pidfd)
 }
 
-/// The signal goes to this process and to no other that has its number since.
+/// Sends a signal to this process, and never to a later one with its number.
 fn signal(pidfd: &OwnedFd, number: i32) -> io::Result<()> {
     // SAFETY: no memory is passed.
     let result = unsafe {
@@ -57,18 +57,18 @@ fn signal(pidfd: &OwnedFd, number: i32) -> io::Result<()> {
     Ok(())
 }
 
-/// Has a pooled backend look at what is asked of it (`identity.c`).
+/// Makes a pooled backend look at what the dispatcher asks of it (`identity.c`).
 pub fn hurry(pidfd: &OwnedFd) -> io::Result<()> {
     signal(pidfd, libc::SIGUSR2)
 }
 
-/// Has a backend end, in order.
+/// Asks a backend to end in an orderly way.
 pub fn end(pidfd: &OwnedFd) -> io::Result<()> {
     signal(pidfd, libc::SIGTERM)
 }
 
-/// Ignores SIGHUP and SIGPIPE; SIGTERM, SIGINT and SIGQUIT are read from the
-/// descriptor that is returned.
+/// Ignores SIGHUP and SIGPIPE. SIGTERM, SIGINT and SIGQUIT are read from the descriptor that is
+/// returned.
 pub fn signals() -> io::Result<OwnedFd> {
     // SAFETY: an all-zero set is a valid value to initialise; the calls below
     // only read and write it.
@@ -94,7 +94,8 @@ pub fn signals() -> io::Result<OwnedFd> {
     }
 }
 
-/// The limit of open files: soft as found, after it was raised to hard.
+/// Raises the soft limit of open files to the hard one. Returns the soft limit as found, and
+/// the hard one.
 pub fn raise_descriptor_limit() -> io::Result<(u64, u64)> {
     let mut limit = libc::rlimit {
         rlim_cur: 0,
@@ -109,13 +110,13 @@ pub fn raise_descriptor_limit() -> io::Result<(u64, u64)> {
     Ok((soft, limit.rlim_max))
 }
 
-/// Watches a file for changes of its content.
+/// A descriptor that is readable when the file's content changes.
 pub fn watch_file(path: &std::path::Path) -> io::Result<OwnedFd> {
     use std::os::unix::ffi::OsStrExt;
     let path = CString::new(path.as_os_str().as_bytes()).map_err(io::Error::other)?;
     // SAFETY: the result is a new descriptor.
     let fd = check(unsafe { libc::inotify_init1(libc::IN_CLOEXEC | libc::IN_NONBLOCK) })?;
-    // SAFETY: new, and owned by nobody else.
+    // SAFETY: new, and without another owner.
     let fd = unsafe { OwnedFd::from_raw_fd(fd) };
     let events = libc::IN_MODIFY | libc::IN_CLOSE_WRITE | libc::IN_DELETE_SELF;
     // SAFETY: `path` is a C string.
@@ -127,7 +128,7 @@ pub fn watch_file(path: &std::path::Path) -> io::Result<OwnedFd> {
 pub fn eventfd() -> io::Result<OwnedFd> {
     // SAFETY: no pointers; the result is a new descriptor.
     let fd = check(unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) })?;
-    // SAFETY: new, and owned by nobody else.
+    // SAFETY: new, and without another owner.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
@@ -137,7 +138,7 @@ pub fn signal_event(fd: &OwnedFd) {
     let _ = check_length(|| unsafe { libc::write(fd.as_raw_fd(), one.as_ptr().cast(), one.len()) });
 }
 
-/// Reads and forgets what is there (eventfd, signalfd, inotify).
+/// Reads and discards what is there (eventfd, signalfd, inotify).
 pub fn drain(fd: &OwnedFd) {
     let mut buffer = [0u8; 4096];
     loop {
@@ -152,8 +153,8 @@ pub fn drain(fd: &OwnedFd) {
     }
 }
 
-/// A user's name; None if there is none. May block in the name service, as
-/// stock's peer authentication does; asked for local logins only.
+/// The name of an operating system user; None if there is none. May block in the name service,
+/// as stock's peer authentication does. Called for local logins only.
 pub fn user_name(uid: u32) -> Option<String> {
     let mut entry: libc::passwd = unsafe_zeroed_passwd();
     let mut buffer = vec![0; 16_384];
@@ -182,7 +183,7 @@ fn unsafe_zeroed_passwd() -> libc::passwd {
     unsafe { std::mem::zeroed() }
 }
 
-/// The group's number by name.
+/// The number of a group, by name or number.
 pub fn group_id(name: &str) -> Option<u32> {
     if let Ok(number) = name.parse() {
         return Some(number);
@@ -210,10 +211,10 @@ pub fn own_uid() -> u32 {
     unsafe { libc::geteuid() }
 }
 
-/// Processor time that another process has used, microseconds.
+/// CPU time that another process has used, in microseconds.
 pub fn cpu_time_of(pid: u32) -> Option<u64> {
-    // As clock_getcpuclockid makes it: a number below 0 is a process's clock,
-    // and 2 stands for the time as the scheduler counts it.
+    // The encoding of clock_getcpuclockid: a number below 0 is the clock of a process, and 2
+    // selects the time as the scheduler counts it.
     let pid = libc::clockid_t::try_from(pid).ok().filter(|pid| *pid > 0)?;
     // SAFETY: zeros are a valid value.
     let mut time: libc::timespec = unsafe { std::mem::zeroed() };
@@ -231,17 +232,17 @@ fn clock_us(clock: libc::clockid_t) -> i64 {
     time.tv_sec * 1_000_000 + time.tv_nsec / 1000
 }
 
-/// Processor time that this thread has used, microseconds.
+/// CPU time that this thread has used, in microseconds.
 pub fn thread_cpu_us() -> u64 {
     clock_us(libc::CLOCK_THREAD_CPUTIME_ID) as u64
 }
 
-/// As baton_monotonic_us() (majors.h).
+/// Like baton_monotonic_us() (majors.h).
 pub fn monotonic_us() -> i64 {
     clock_us(libc::CLOCK_MONOTONIC)
 }
 
-/// Processor time used so far: in user mode and in the kernel.
+/// CPU time of this process so far, in microseconds: in user mode and in the kernel.
 pub fn cpu_time_us() -> (i64, i64) {
     // SAFETY: zeros are a valid value, and getrusage fills it.
     let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
@@ -251,9 +252,9 @@ pub fn cpu_time_us() -> (i64, i64) {
     (microseconds(usage.ru_utime), microseconds(usage.ru_stime))
 }
 
-// ---- Scheduling policy and waits for a processor --------------------------
+// ---- Scheduling policy and waits for a CPU --------------------------------
 //
-// How the kernel schedules a thread: its policy, and how long it has waited.
+// How the kernel schedules a thread: its policy, and how long it has waited for a CPU.
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Policy {
@@ -264,7 +265,7 @@ pub enum Policy {
 }
 
 impl Policy {
-    /// None: another one.
+    /// The policy of the calling thread; None if it is neither of these.
     pub fn of_this_thread() -> Option<Policy> {
         // SAFETY: no memory is passed; 0 is the thread that calls.
         match unsafe { libc::sched_getscheduler(0) } {
@@ -274,7 +275,7 @@ impl Policy {
         }
     }
 
-    /// For the thread that calls; its nice value stays (sched_setscheduler(2)).
+    /// Sets the policy of the calling thread. Its nice value stays (sched_setscheduler(2)).
     pub fn set(self) -> io::Result<()> {
         let policy = match self {
             Policy::Usual => libc::SCHED_OTHER,
@@ -287,15 +288,15 @@ impl Policy {
     }
 }
 
-/// Nanoseconds that the thread that calls has waited for a processor, and how often it
-/// has got one: /proc/thread-self/schedstat (proc(5)). An error: the kernel does not keep
-/// them, or no descriptor is free.
+/// Nanoseconds that the calling thread has waited for a CPU, and how often it has got one:
+/// /proc/thread-self/schedstat (proc(5)). Fails if the kernel does not keep these numbers, or
+/// if no descriptor is free.
 pub fn thread_waits() -> io::Result<(u64, u64)> {
     let text = std::fs::read("/proc/thread-self/schedstat")?;
     parse(&text).ok_or_else(|| io::Error::from(io::ErrorKind::InvalidData))
 }
 
-/// "nanoseconds run, nanoseconds waited, times run"
+/// The text is "nanoseconds run, nanoseconds waited, times run".
 fn parse(text: &[u8]) -> Option<(u64, u64)> {
     let mut numbers = std::str::from_utf8(text).ok()?.split_ascii_whitespace();
     numbers.next()?;
@@ -304,13 +305,13 @@ fn parse(text: &[u8]) -> Option<(u64, u64)> {
 
 // ---- Landlock -------------------------------------------------------------
 //
-// What this program gives up for good, by Landlock (Linux 5.13 and later).
+// The rights that the dispatcher gives up for good, by Landlock (Linux 5.13 and later).
 //
-// It parses what strangers send, and runs as the server's user, to whom all data
-// files belong. Once its sockets are open it needs to write no file and to start
-// no program, so it cannot any more, whoever has come to control it: the kernel
-// refuses. That costs nothing but where a file is opened. What is left to it is in
-// docs/design/boundary.md.
+// The dispatcher parses the messages of unauthenticated clients, and runs as the system user
+// that owns the server's data files. Once its sockets are open, it needs to write no file and
+// to start no program. So it gives up these rights, and the kernel refuses them even if an
+// attacker takes control of the process. The cost arises only when a file is opened.
+// docs/design/boundary.md lists the rights that remain.
 
 // linux/landlock.h
 const EXECUTE: u64 = 1 << 0;
@@ -322,11 +323,11 @@ const MAKE_REGULAR: u64 = 1 << 8;
 const MAKE_FIFO: u64 = 1 << 10;
 const MAKE_BLOCK_DEVICE: u64 = 1 << 11;
 const MAKE_SYMLINK: u64 = 1 << 12;
-/// Of the third version on (Linux 6.2).
+/// From version 3 of Landlock on (Linux 6.2).
 const TRUNCATE: u64 = 1 << 14;
 const CREATE_RULESET_VERSION: u32 = 1;
 
-/// Of Landlock. An error: the kernel has none.
+/// The version of Landlock. Fails if the kernel has no Landlock.
 fn version() -> io::Result<libc::c_int> {
     // SAFETY: no memory is passed.
     let version = unsafe {
@@ -340,8 +341,8 @@ fn version() -> io::Result<libc::c_int> {
     check(version as libc::c_int)
 }
 
-/// From here on this thread, and those that it starts, write no file and start no
-/// program. An error: the kernel has no Landlock, and all is as it was.
+/// From here on this thread, and the threads that it starts, can write no file and start no
+/// program. Fails, without an effect, if the kernel has no Landlock.
 pub fn confine_files() -> io::Result<()> {
     let version = version()?;
     let mut denied = EXECUTE
@@ -356,9 +357,9 @@ pub fn confine_files() -> io::Result<()> {
     if version >= 3 {
         denied |= TRUNCATE;
     }
-    // The first field of landlock_ruleset_attr, which may be all of it: what is
-    // handled and allowed by no rule is denied.
-    // SAFETY: `denied` lives through the call, which reads as many bytes as are named.
+    // The first field of landlock_ruleset_attr, which may be the whole structure. A right that
+    // is handled and that no rule allows is denied.
+    // SAFETY: `denied` lives through the call, which reads as many bytes as it is told.
     let ruleset = unsafe {
         libc::syscall(
             libc::SYS_landlock_create_ruleset,
@@ -368,7 +369,7 @@ pub fn confine_files() -> io::Result<()> {
         )
     };
     let ruleset = check(ruleset as libc::c_int)?;
-    // SAFETY: new, and owned by nobody else.
+    // SAFETY: new, and without another owner.
     let ruleset = unsafe { OwnedFd::from_raw_fd(ruleset) };
     // SAFETY: numbers only.
     check(unsafe { libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) })?;
@@ -401,8 +402,8 @@ mod tests {
         assert!(thread_waits().expect("it can be read").1 >= before + 3);
     }
 
-    // What the kernel refuses a thread that has given files up, right by right; and what
-    // is left to it.
+    // The rights that the kernel refuses to a confined thread, one by one, and those that
+    // remain.
     /// A directory with a file, a directory and a socket in it.
     struct Place(PathBuf);
 
@@ -441,7 +442,7 @@ mod tests {
         }
     }
 
-    /// A process that may be traced as long as nothing forbids it.
+    /// A process that may be traced unless something forbids it.
     struct Sleeper(Child);
 
     impl Sleeper {
@@ -474,13 +475,13 @@ mod tests {
         check(unsafe { libc::mknod(at.as_ptr(), kind | 0o600, 0) }).map(drop)
     }
 
-    /// Without a word of writing: to make a file is a right of its own.
+    /// Without the right to write: making a file is a right of its own.
     fn make_regular(at: &Path) -> io::Result<()> {
         let at = path(at);
         // SAFETY: `at` is a string with its end.
         let made =
             check(unsafe { libc::open(at.as_ptr(), libc::O_RDONLY | libc::O_CREAT, 0o600) })?;
-        // SAFETY: new, and owned by nobody else.
+        // SAFETY: new, and without another owner.
         unsafe { libc::close(made) };
         Ok(())
     }
@@ -491,8 +492,8 @@ mod tests {
         check(unsafe { libc::truncate(at.as_ptr(), 0) }).map(drop)
     }
 
-    /// In a thread of its own that has given files up: the tests' other threads have not.
-    /// None: the kernel cannot, so there is nothing to see.
+    /// Runs the test in a confined thread of its own, because the other test threads are not
+    /// confined. None: the kernel has no Landlock, so nothing can be tested.
     fn confined<R: Send>(test: impl FnOnce() -> R + Send) -> Option<R> {
         let outcome = std::thread::scope(|scope| {
             let thread = scope.spawn(|| confine_files().map(|()| test()));
@@ -502,7 +503,8 @@ mod tests {
         });
         match outcome {
             Ok(seen) => Some(seen),
-            // Not built in, or not switched on (landlock(7)); anything else is a fault of ours.
+            // Not built in, or not enabled (landlock(7)). Any other error is a fault of the
+            // dispatcher.
             Err(error) if matches!(error.raw_os_error(), Some(libc::ENOSYS | libc::EOPNOTSUPP)) => {
                 eprintln!("skipped: the kernel has no Landlock ({error})");
                 None
@@ -550,7 +552,7 @@ mod tests {
                         .map(|mut child| drop(child.wait())),
                 ),
             ];
-            // before, by what refuses writing, and not of a path
+            // Earlier versions refuse truncation only together with writing, and not by path.
             if version().is_ok_and(|version| version >= 3) {
                 attempts.push(("truncation", truncate(there)));
             }
@@ -565,7 +567,7 @@ mod tests {
         }
         assert_eq!(fs::read(there).unwrap(), b"there");
         assert!(!made.exists() && place.directory().exists());
-        // Nor has the thread that started it given anything up.
+        // The thread that started the confined one has not given up anything.
         File::create(made).unwrap();
     }
 

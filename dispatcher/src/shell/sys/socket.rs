@@ -37,7 +37,7 @@ pub(super) fn set_option(fd: RawFd, level: i32, option: i32, value: i32) -> io::
     Ok(())
 }
 
-/// What the server's parameters set of a TCP socket, tcp_keepalives_idle first.
+/// The options of a TCP socket that the server's parameters set, tcp_keepalives_idle first.
 const KEEPALIVES: [i32; 4] = [
     libc::TCP_KEEPIDLE,
     libc::TCP_KEEPINTVL,
@@ -46,7 +46,7 @@ const KEEPALIVES: [i32; 4] = [
 ];
 pub type Keepalives = [i32; KEEPALIVES.len()];
 
-/// 0 for what cannot be told.
+/// The current values; 0 for an option that cannot be read.
 pub fn keepalives(fd: RawFd) -> Keepalives {
     KEEPALIVES.map(|option| {
         let mut value = 0i32;
@@ -69,17 +69,17 @@ pub fn keepalives(fd: RawFd) -> Keepalives {
     })
 }
 
-/// Sets those that are `wanted` otherwise than they `are`.
+/// Sets the options whose `wanted` value differs from the current one (`are`).
 pub fn set_keepalives(fd: RawFd, are: &Keepalives, wanted: &Keepalives) {
     for (at, option) in KEEPALIVES.into_iter().enumerate() {
         if are[at] != wanted[at] {
-            // As in stock the session goes on without.
+            // As in stock, the session goes on without the option.
             let _ = set_option(fd, libc::IPPROTO_TCP, option, wanted[at]);
         }
     }
 }
 
-/// Listens on a TCP address; IPv6 sockets take IPv6 alone, as stock's do.
+/// Listens on a TCP address. IPv6 sockets accept IPv6 only, as in stock.
 pub fn listen_tcp(address: &SocketAddr) -> io::Result<OwnedFd> {
     let family = if address.is_ipv6() {
         libc::AF_INET6
@@ -91,11 +91,11 @@ pub fn listen_tcp(address: &SocketAddr) -> io::Result<OwnedFd> {
     if address.is_ipv6() {
         set_option(fd.as_raw_fd(), libc::IPPROTO_IPV6, libc::IPV6_V6ONLY, 1)?;
     }
-    // Linux hands these down to what is accepted: what stock gives its
-    // connections (StreamConnection, pqcomm.c), no delay and keepalive.
+    // On Linux accepted sockets inherit these options. Stock sets the same for its connections
+    // (StreamConnection, pqcomm.c): no delay, and keepalive.
     set_option(fd.as_raw_fd(), libc::IPPROTO_TCP, libc::TCP_NODELAY, 1)?;
     set_option(fd.as_raw_fd(), libc::SOL_SOCKET, libc::SO_KEEPALIVE, 1)?;
-    // A client is accepted when it has spoken; a silent one a second later.
+    // A connection is accepted when the client has sent something, or after a second.
     set_option(fd.as_raw_fd(), libc::IPPROTO_TCP, libc::TCP_DEFER_ACCEPT, 1)?;
     let (storage, length) = inet_address(address);
     // SAFETY: `storage` lives through the call.
@@ -110,7 +110,7 @@ fn listen(fd: &OwnedFd) -> io::Result<()> {
     Ok(())
 }
 
-/// Kinds of Unix sockets in use.
+/// The kinds of Unix sockets in use.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     Stream,
@@ -126,8 +126,8 @@ impl Kind {
     }
 }
 
-/// Listens on a Unix socket. A file that nobody listens on any more is
-/// removed first; one that somebody does is `AddrInUse`.
+/// Listens on a Unix socket. A socket file without a listener is removed first. If another
+/// process listens on it, the error is `AddrInUse`.
 pub fn listen_unix(path: &Path, kind: Kind, mode: u32, group: Option<u32>) -> io::Result<OwnedFd> {
     match connect_unix(path, kind) {
         Ok(_) => return Err(io::Error::from(io::ErrorKind::AddrInUse)),
@@ -158,7 +158,7 @@ pub fn listen_unix(path: &Path, kind: Kind, mode: u32, group: Option<u32>) -> io
     Ok(fd)
 }
 
-/// Connects at once or fails; EAGAIN means that the other end is too busy.
+/// Connects at once or fails. EAGAIN means that the other end is too busy.
 pub fn connect_unix(path: &Path, kind: Kind) -> io::Result<OwnedFd> {
     let fd = new_socket(libc::AF_UNIX, kind.number())?;
     let (address, length) = unix_address(path)?;
@@ -167,7 +167,7 @@ pub fn connect_unix(path: &Path, kind: Kind) -> io::Result<OwnedFd> {
     Ok(fd)
 }
 
-/// Begins to connect; the socket is writable once that has come to an end.
+/// Begins to connect. The socket is writable once the attempt has succeeded or failed.
 pub fn connect_tcp(address: &SocketAddr) -> io::Result<OwnedFd> {
     let family = if address.is_ipv6() {
         libc::AF_INET6
@@ -187,7 +187,7 @@ pub fn connect_tcp(address: &SocketAddr) -> io::Result<OwnedFd> {
     }
 }
 
-/// A connection and its peer's address.
+/// Accepts a connection. Returns it with its peer's address.
 pub fn accept(listener: RawFd) -> io::Result<(OwnedFd, Address)> {
     // SAFETY: zeros are a valid address.
     let mut storage: libc::sockaddr_storage = unsafe { std::mem::zeroed() };
@@ -206,7 +206,7 @@ pub fn accept(listener: RawFd) -> io::Result<(OwnedFd, Address)> {
     Ok((fd, address))
 }
 
-/// The address at our end.
+/// The local address of a connection.
 pub fn local_address(fd: RawFd) -> io::Result<Address> {
     // SAFETY: zeros are a valid address.
     let mut storage: libc::sockaddr_storage = unsafe { std::mem::zeroed() };
@@ -216,7 +216,7 @@ pub fn local_address(fd: RawFd) -> io::Result<Address> {
     Ok(address_of(&storage))
 }
 
-/// Who is at the other end of a Unix socket: process and user.
+/// The process ID and the user ID at the other end of a Unix socket.
 pub fn peer(fd: RawFd) -> io::Result<(u32, u32)> {
     let mut credentials = libc::ucred {
         pid: 0,
@@ -253,7 +253,7 @@ pub fn receive(fd: RawFd, buffer: &mut [u8]) -> io::Result<usize> {
     receive_with(fd, buffer, 0)
 }
 
-/// The first byte without taking it; None at the end of the connection.
+/// The first byte, without removing it; None at the end of the connection.
 pub fn peek(fd: RawFd) -> io::Result<Option<u8>> {
     let mut byte = [0];
     Ok(match receive_with(fd, &mut byte, libc::MSG_PEEK)? {
@@ -262,7 +262,7 @@ pub fn peek(fd: RawFd) -> io::Result<Option<u8>> {
     })
 }
 
-/// The first bytes without taking them; 0 at the end of the connection.
+/// The first bytes, without removing them; 0 at the end of the connection.
 pub fn peek_bytes(fd: RawFd, buffer: &mut [u8]) -> io::Result<usize> {
     receive_with(fd, buffer, libc::MSG_PEEK)
 }
@@ -279,9 +279,8 @@ pub fn send(fd: RawFd, bytes: &[u8]) -> io::Result<usize> {
     })
 }
 
-/// Reads and forgets what a client has sent, as far as it is here (bounded):
-/// closing a connection with unread input resets it, and the client may then
-/// lose the last word it was sent.
+/// Reads and discards what a client has sent so far (bounded). Closing a connection with unread
+/// input resets it, and the client might then lose the last message that it was sent.
 pub fn discard_input(fd: RawFd) {
     let mut buffer = [0; 16_384];
     for _ in 0..4 {
@@ -294,22 +293,22 @@ pub fn discard_input(fd: RawFd) {
 
 /// Ends the connection for every process that holds it.
 pub fn shutdown(fd: RawFd) {
-    // SAFETY: no memory involved; a connection already gone is no matter.
+    // SAFETY: no memory is passed. A connection that is gone already does not matter.
     unsafe { libc::shutdown(fd, libc::SHUT_RDWR) };
 }
 
-/// Nothing more will be sent; what was sent before still arrives.
+/// Ends the sending direction. What was sent before still arrives.
 pub fn shutdown_write(fd: RawFd) {
-    // SAFETY: no memory involved; a connection already gone is no matter.
+    // SAFETY: no memory is passed. A connection that is gone already does not matter.
     unsafe { libc::shutdown(fd, libc::SHUT_WR) };
 }
 
-/// Two ends of one stream.
+/// The two ends of a stream.
 pub fn pair() -> io::Result<(OwnedFd, OwnedFd)> {
     pair_of(libc::SOCK_STREAM)
 }
 
-/// As the two ends of a control connection.
+/// The two ends of a packet socket, like those of a control connection.
 #[cfg(test)]
 pub fn pair_of_packets() -> io::Result<(OwnedFd, OwnedFd)> {
     pair_of(libc::SOCK_SEQPACKET)
@@ -323,7 +322,7 @@ fn pair_of(kind: libc::c_int) -> io::Result<(OwnedFd, OwnedFd)> {
     Ok((own(ends[0]), own(ends[1])))
 }
 
-/// How many bytes lie there unread; of packets, those of the next one.
+/// The number of unread bytes; on a packet socket those of the next packet.
 pub fn unread(fd: RawFd) -> usize {
     let mut length: libc::c_int = 0;
     // SAFETY: FIONREAD writes one int.
@@ -331,12 +330,12 @@ pub fn unread(fd: RawFd) -> usize {
     usize::try_from(length).unwrap_or(0)
 }
 
-/// Can something be sent, or is the connection over?
+/// Does the socket have room to send, or has the connection ended?
 pub fn has_room(fd: RawFd) -> bool {
     events(fd, libc::POLLOUT) != 0
 }
 
-/// Is it over in both directions? What was sent before may still be there to be read.
+/// Has the connection ended in both directions? Data sent before may still be unread.
 pub fn has_hung_up(fd: RawFd) -> bool {
     events(fd, 0) & libc::POLLHUP != 0
 }
@@ -352,7 +351,7 @@ fn events(fd: RawFd, events: libc::c_short) -> libc::c_short {
     wanted.revents
 }
 
-/// The memory that what is unread takes, and how much it may.
+/// The memory that the unread data takes, and its limit, in bytes.
 pub fn receive_memory(fd: RawFd) -> Option<(u32, u32)> {
     // SK_MEMINFO_RMEM_ALLOC and SK_MEMINFO_RCVBUF (linux/sock_diag.h) are first.
     let mut words = [0u32; 16];
@@ -371,7 +370,7 @@ pub fn receive_memory(fd: RawFd) -> Option<(u32, u32)> {
     Some((words[0], words[1]))
 }
 
-/// Is there no descriptor, or no memory, for one more connection now?
+/// Is the error a lack of descriptors, or of memory, for one more connection?
 pub fn is_out_of_descriptors(error: &io::Error) -> bool {
     matches!(
         error.raw_os_error(),
@@ -383,7 +382,7 @@ pub fn is_out_of_descriptors(error: &io::Error) -> bool {
 //
 // Addresses of sockets: the kernel's form, and that of a session record.
 
-/// Who is at the other end, in the form of a session record.
+/// The address at the other end, in the form of a session record.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Address {
     pub family: u16,
@@ -393,7 +392,7 @@ pub struct Address {
 }
 
 impl Address {
-    /// Of a Unix socket.
+    /// The address of a Unix socket.
     #[cfg(test)]
     pub fn local() -> Address {
         Address {
@@ -428,7 +427,7 @@ impl std::fmt::Display for Address {
     }
 }
 
-/// A name that begins with '@' is in the abstract namespace and no file, as in
+/// Is the path in the abstract namespace? It then begins with '@' and is not a file, as in
 /// libpq and the server (getaddrinfo_unix, common/ip.c).
 pub fn is_abstract(path: &Path) -> bool {
     use std::os::unix::ffi::OsStrExt;
@@ -452,14 +451,14 @@ pub(super) fn unix_address(path: &Path) -> io::Result<(libc::sockaddr_un, libc::
     }
     let mut length = size_of::<libc::sockaddr_un>();
     if is_abstract(path) {
-        // All of its length is the name.
+        // The name extends to the end of the given length.
         address.sun_path[0] = 0;
         length = std::mem::offset_of!(libc::sockaddr_un, sun_path) + bytes.len();
     }
     Ok((address, length as libc::socklen_t))
 }
 
-/// A kernel address made of a Rust one.
+/// The kernel's form of an address.
 pub(super) fn inet_address(address: &SocketAddr) -> (libc::sockaddr_storage, libc::socklen_t) {
     // SAFETY: zeros are a valid address.
     let mut storage: libc::sockaddr_storage = unsafe { std::mem::zeroed() };
@@ -535,7 +534,7 @@ pub(super) fn address_of(storage: &libc::sockaddr_storage) -> Address {
     address
 }
 
-/// Loopback addresses of both families with a port.
+/// The loopback addresses of both families, with this port.
 pub fn loopback(port: u16) -> [SocketAddr; 2] {
     [
         SocketAddr::from(([127, 0, 0, 1], port)),
@@ -545,17 +544,17 @@ pub fn loopback(port: u16) -> [SocketAddr; 2] {
 
 // ---- Frames with descriptors ----------------------------------------------
 //
-// Messages that take descriptors along (SCM_RIGHTS), and a queue of them.
+// Messages that carry descriptors (SCM_RIGHTS), and a queue of them.
 
-/// The kernel doubles it, and counts some 770 bytes for a small message: about
-/// forty. It calls the socket writable again when three quarters have been
-/// taken; with room for fewer, backends found it empty before it was refilled.
+/// The kernel doubles this value, and charges about 770 bytes for a small message, so about
+/// forty messages fit. It reports the socket as writable again when three quarters have been
+/// taken. With room for fewer messages, backends found the queue empty before it was refilled.
 const QUEUE_BUFFER_BYTES: i32 = 16 * 1024;
 
-/// A connected pair of packet sockets whose first end takes only a few
-/// messages before it is full: whoever sends keeps order and count. Nothing can be
-/// sent the other way, where nobody reads: descriptors could be put there, and the
-/// kernel counts them as under way.
+/// A connected pair of packet sockets. The first end takes only a few messages before it is
+/// full, so the sender keeps the order and the count. The other direction is shut: nothing
+/// reads there, but a process could put descriptors there, which the kernel would count as in
+/// flight.
 pub fn short_queue() -> io::Result<(OwnedFd, OwnedFd)> {
     let mut pair = [0; 2];
     // SAFETY: room for two descriptors.
@@ -582,9 +581,8 @@ pub fn short_queue() -> io::Result<(OwnedFd, OwnedFd)> {
 pub const MAX_DESCRIPTORS: usize = 12;
 const CONTROL_BYTES: usize = 64;
 
-/// A descriptor of the sender's process (linux/socket.h): it comes along where
-/// somebody has asked for it (SO_PASSPIDFD), and a ready queue's end is also its
-/// backends'.
+/// A descriptor of the sender's process (linux/socket.h). It comes along if SO_PASSPIDFD is set
+/// on the socket; backends share an end of the ready queue, and could set it.
 const SCM_PIDFD: libc::c_int = 4;
 
 #[repr(align(8))]
@@ -632,8 +630,8 @@ pub fn send_with_descriptors(fd: RawFd, bytes: &[u8], descriptors: &[RawFd]) -> 
     Ok(())
 }
 
-/// Receives one packet and the first descriptor that came with it (others are
-/// closed: no message to the dispatcher carries more).
+/// Receives one packet and the first descriptor that came with it. Further ones are closed,
+/// because no message to the dispatcher carries more.
 pub fn receive_with_descriptor(
     fd: RawFd,
     buffer: &mut [u8],
@@ -670,7 +668,9 @@ pub fn receive_with_descriptor(
                         .add(index)
                         .read_unaligned();
                     if number < 0 {
-                        continue; // an error in the place of what the kernel adds
+                        // The kernel puts an error code in the place of a descriptor that it
+                        // could not add.
+                        continue;
                     }
                     let descriptor = own(number);
                     if first.is_none() && kind == libc::SCM_RIGHTS {
@@ -684,12 +684,12 @@ pub fn receive_with_descriptor(
     Ok((length, first))
 }
 
-/// Has somebody who has the other end, too, shut it?
+/// Has another process that shares the other end shut it?
 pub fn is_shut(error: &io::Error) -> bool {
     error.raw_os_error() == Some(libc::EPIPE)
 }
 
-/// May a descriptor that could not be sent be sent a moment later?
+/// Could a descriptor that was not sent be sent a moment later?
 pub fn is_passing(error: &io::Error) -> bool {
     matches!(
         error.raw_os_error(),

@@ -29,7 +29,7 @@
 #include "dispatcher_link.h"
 #include "majors.h"
 
-/* what baton_atomic_u32 and baton_atomic_u64 (dispatcher_link.h) rely on */
+/* baton_atomic_u32 and baton_atomic_u64 (dispatcher_link.h) rely on this */
 StaticAssertDecl(sizeof(pg_atomic_uint32) == sizeof(uint32) && sizeof(pg_atomic_uint64) == sizeof(uint64),
 				 "PostgreSQL's atomics have another size than the words that they stand for");
 
@@ -39,24 +39,26 @@ StaticAssertDecl(sizeof(pg_atomic_uint32) == sizeof(uint32) && sizeof(pg_atomic_
  * The postmaster creates it once, as a memfd, while it loads the library;
  * every child inherits mapping and descriptor by fork.  It is not part of
  * PostgreSQL's shared memory, because the dispatcher, which is no child of
- * the postmaster's in PostgreSQL's sense, must map it too, and because it has
- * to survive a crash restart: idle sessions do.
+ * the postmaster in PostgreSQL's sense, must map it too, and because it must
+ * survive a crash restart, as idle sessions do.
  *
- * Invariant: its size and layout never change once it exists; the kernel sees
- * to its size.  Every process has its own copy of the header as the postmaster
- * made it (BatonControlMade, inherited by fork), and computes addresses from
- * that alone: the header itself can be written by all who have mapped it, the
- * dispatcher among them.  What is an index in the memory is checked against that
- * copy where it is used; a wrong one costs the process that meets it, and the
- * server does not crash.  A word that is checked is read once, by an atomic read,
- * for which a compiler makes one: the next might find another there.
- * ----------------------------------------------------------------
+ * Invariant: its size and layout never change once it exists; the kernel
+ * enforces its size.  Every process has its own copy of the header as the
+ * postmaster made it (BatonControlMade, inherited by fork), and computes
+ * addresses from that copy alone: every process that has mapped the memory,
+ * including the dispatcher, can write the header itself.  An index read from
+ * the memory is checked against that copy where it is used; a wrong index
+ * ends the process that reads it, and does not crash the server.  A word that
+ * is checked is read once, by an atomic read, which the compiler does not
+ * repeat: a second read might return another value.
  */
 
-/* Prepared statements of all sessions together; sparse, 32 bytes each. */
+/*
+ * For the prepared statements of all sessions together; sparse, 32 bytes each.
+ */
 #define BATON_COUNTER_SLOTS (4 * 1024 * 1024)
 
-/* The header and the whole end with a page. */
+/* The header and the whole memory end on a page boundary. */
 #define CONTROL_PAGE 4096
 
 BatonControlHeader *BatonControlMemory = NULL;
@@ -101,13 +103,16 @@ baton_control_create(int session_slots)
 				(errcode_for_file_access(),
 				 errmsg("could not create the shared memory of pg_baton: %m")));
 
-	/* The pages of regions that nobody touches are never allocated. */
+	/* Pages of regions that are never touched are never allocated. */
 	if (ftruncate(BatonControlFd, total) != 0)
 		ereport(FATAL,
 				(errcode_for_file_access(),
 				 errmsg("could not size the shared memory of pg_baton to %zu bytes: %m", total)));
 
-	/* to shorten it would be a SIGBUS for every process of the server */
+	/*
+	 * shrinking the memory would cause a SIGBUS in every process of the
+	 * server
+	 */
 	if (fcntl(BatonControlFd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0)
 		ereport(FATAL,
 				(errcode_for_file_access(),
@@ -147,7 +152,10 @@ baton_control_create(int session_slots)
 				(errcode(ERRCODE_INTERNAL_ERROR),
 				 errmsg("could not generate a random secret for pg_baton")));
 
-	/* a number from before the server's last start is nobody's, as a rule */
+	/*
+	 * so that numbers from before the server's last start are very likely
+	 * unknown
+	 */
 	if (!pg_strong_random(&random, sizeof(random)))
 		random = 0;
 	control->next_pid = BATON_FIRST_PID + (random >> 2);
@@ -157,12 +165,11 @@ baton_control_create(int session_slots)
 }
 
 /*
- * The server starts again after a crash, and whoever crashed may have written
- * anything anywhere; or a dispatcher is about to start, which knows of the memory
- * what its header says.  What never changes is put right.  What changes is the
- * dispatcher's to sort out: each slot of a backend that has ended is cleared when
- * its connection ends, and a session that no backend can have is none's
- * (leave.rs).
+ * Called when the server restarts after a crash, since the crashed process may
+ * have overwritten anything, and before a dispatcher starts, since it takes
+ * the layout from the header.  Restores what never changes.  The dispatcher
+ * repairs the rest: it clears the slot of an ended backend when its connection
+ * ends, and a session that no backend can hold has no owner (leave.rs).
  */
 void
 baton_control_restore(void)
@@ -193,7 +200,9 @@ baton_control_restore(void)
 				(errmsg("the shared memory of pg_baton was damaged, its header has been restored")));
 }
 
-/* Part `index` of `count` of that size, from that offset on. */
+/*
+ * Element `index` of an array of `count` elements of that size at that offset.
+ */
 static inline void *
 part(const char *what, uint64 offset, uint32 index, uint32 count, Size size)
 {
@@ -287,34 +296,38 @@ baton_counter(uint32 index)
 /* ----------------------------------------------------------------
  *		Frames between a backend and the dispatcher, over SOCK_SEQPACKET.
  *
- * A packet is a frame, so a read is either a whole frame or nothing; there is
- * no state to keep between reads.  Sending waits while the dispatcher is busy;
- * it always reads, and if it dies the send fails at once with EPIPE.
+ * A packet is a frame, so a read returns a whole frame or nothing; no state
+ * is kept between reads.  Sending waits while the dispatcher is busy.  The
+ * dispatcher never stops reading, and if it dies the send fails at once with
+ * EPIPE.
  *
- * No system call here blocks.  Whoever waits for the dispatcher serves
- * interrupts meanwhile: a statement that waits for all processes of the server
- * (WaitForProcSignalBarrier, procsignal.c: DROP DATABASE, for one) must not wait
- * for the dispatcher, which may wait for that statement; and who is told to
- * end ends.
+ * No system call here blocks.  A process that waits for the dispatcher serves
+ * interrupts meanwhile.  A statement that waits for all processes of the
+ * server (WaitForProcSignalBarrier, procsignal.c: DROP DATABASE, for example)
+ * must not wait for the dispatcher, which may wait for that statement; and a
+ * process that is told to end must end.
  *
- * Descriptors that come with a frame belong to whoever called receive.  Of a
- * packet that is no frame they are closed, and so are those that come in part.
- * ----------------------------------------------------------------
+ * The caller of a receive function owns the descriptors that come with the
+ * frame.  Descriptors of a packet that is no frame, and incomplete sets of
+ * descriptors, are closed.
  */
 
-/* How long to wait for a dispatcher that does not accept, and how often. */
+/*
+ * Limit and interval of attempts to connect to a dispatcher that does not
+ * accept.
+ */
 #define CONNECT_LIMIT_MS 10000
 #define CONNECT_STEP_MS 10
 
 /*
- * A descriptor of the sender's process (linux/socket.h, Linux 6.5).  It comes along
- * where somebody has asked for it (SO_PASSPIDFD): whoever else has this end.
+ * A descriptor of the sender's process (linux/socket.h, Linux 6.5).  The
+ * kernel sends it if any process that shares this end has set SO_PASSPIDFD.
  */
 #ifndef SCM_PIDFD
 #define SCM_PIDFD 4
 #endif
 
-/* A process that ends waits no longer than this with its last words. */
+/* The longest that an exiting process waits to send its last frames. */
 #define EXIT_LIMIT_MS 10000
 
 static void (*look_also) (void) = NULL;
@@ -326,9 +339,9 @@ baton_channel_look_also(void (*look) (void))
 }
 
 /*
- * Waits for the socket, or for an interrupt, which is served.  While the process
- * exits none is (proc_exit_prepare, ipc.c, holds them off), but others may
- * wait for this one to have seen a barrier.
+ * Waits for the socket, or for an interrupt, which is served.  An exiting
+ * process serves none (proc_exit_prepare, ipc.c, holds them off), but other
+ * processes may wait until this one has absorbed a barrier.
  */
 static void
 wait_for(int fd, uint32 event, long timeout_ms)
@@ -345,7 +358,7 @@ wait_for(int fd, uint32 event, long timeout_ms)
 		look_also();
 }
 
-/* How long a send may wait: what the socket's owner has set; -1: for ever. */
+/* The limit of a send in ms, as the socket's owner has set it; -1: none. */
 static long
 send_limit_ms(int fd)
 {
@@ -381,7 +394,11 @@ baton_channel_connect(void)
 		save_errno = errno;
 		close(fd);
 		errno = save_errno;
-		/* a full backlog is EAGAIN, and nothing tells when it is not any more */
+
+		/*
+		 * a full backlog is EAGAIN, and no event tells when there is room
+		 * again
+		 */
 		if (errno != EAGAIN || waited_ms >= CONNECT_LIMIT_MS)
 			return -1;
 		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH,
@@ -391,7 +408,10 @@ baton_channel_connect(void)
 	}
 }
 
-/* One packet; false if the other end is gone.  Waits for room. */
+/*
+ * Sends one packet, and waits for room.  Returns false if the other end is
+ * gone.
+ */
 static bool
 send_frame(int fd, const BatonFrameHeader *frame, const char *payload)
 {
@@ -548,7 +568,7 @@ baton_channel_receive(int fd, BatonIncoming *incoming)
 	if (received < (ssize_t) sizeof(BatonFrameHeader) ||
 		incoming->frame.length != received - sizeof(BatonFrameHeader))
 	{
-		/* the other end is gone, or no dispatcher of ours */
+		/* the other end is gone, or is not pg_baton's dispatcher */
 		baton_incoming_close(incoming);
 		return BATON_RECEIVED_CLOSED;
 	}
@@ -559,11 +579,10 @@ baton_channel_receive(int fd, BatonIncoming *incoming)
 /* ----------------------------------------------------------------
  *		A question to the dispatcher (HELLO_QUERY), and its answer.
  *
- * Who asks opens a connection of his own to the control socket, and closes it:
- * the views when the answer is whole (views.c), a statement that wants a
- * database when its transaction ends (database_access.c).  What a missing answer
- * means is theirs to say, too.
- * ----------------------------------------------------------------
+ * The asking code opens its own connection to the control socket, and closes
+ * it: the views when the answer is complete (views.c), a statement that needs
+ * a database when its transaction ends (database_access.c).  Each of them
+ * also decides what a missing answer means.
  */
 
 void
@@ -587,7 +606,7 @@ baton_answer_next(int fd, int timeout_ms, BatonIncoming *incoming)
 
 		if (received != BATON_RECEIVED_NOTHING)
 		{
-			/* none is asked for */
+			/* no question asks for descriptors */
 			baton_incoming_close(incoming);
 			return received;
 		}

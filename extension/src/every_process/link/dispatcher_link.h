@@ -23,27 +23,34 @@
  * ----------------------------------------------------------------
  */
 
-/* Mapped in every process of the server; NULL if the library was not preloaded. */
+/*
+ * Mapped in every process of the server; NULL if the library was not
+ * preloaded.
+ */
 extern BatonControlHeader *BatonControlMemory;
 
 /*
- * Its header as the postmaster made it, of which only what never changes means
- * anything: counts, offsets, the secret.  Private to the process.
+ * Its header as the postmaster made it; private to the process.  Only the
+ * members that never change are valid: counts, offsets, the secret.
  */
 extern BatonControlHeader BatonControlMade;
 
-/* The memfd behind it; -1 if there is none. */
+/* The memfd behind it, or -1. */
 extern int	BatonControlFd;
 
-/* Postmaster only, from _PG_init. */
+/* Postmaster only, called by _PG_init. */
 extern void baton_control_create(int session_slots);
 
-/* The server starts again after a crash; or a dispatcher is to be started. */
+/*
+ * Called when the server restarts after a crash, and before a dispatcher is
+ * started.
+ */
 extern void baton_control_restore(void);
 
 /*
- * The parts.  An index that is out of range ends the process (FATAL); so does the
- * name of a session whose slot another has, or none (baton_session_slot).
+ * The elements.  An index that is out of range ends the process (FATAL); so
+ * does the name of a session that is not the one in its slot
+ * (baton_session_slot).
  */
 extern BatonBackendSlot *baton_backend_slot(uint32 index);
 extern BatonPoolSlot *baton_pool_slot(uint32 index);
@@ -51,38 +58,37 @@ extern BatonTenantSlot *baton_tenant_slot(uint32 index);
 extern BatonSessionSlot *baton_session_slot(uint64 session);
 extern BatonStatementCounter *baton_counter(uint32 index);
 
-/* Whoever has it: for those who only look at it. */
+/* The slot, whatever session is in it: for callers that only read it. */
 extern BatonSessionSlot *baton_session_slot_at(uint32 index);
 
 /* Is there a session of that name?  It may have ended when this returns. */
 extern bool baton_session_is_named(uint64 session);
 
-/* Of the session slot of that index. */
+/* The identity of the session slot of that index. */
 extern BatonIdentity *baton_identity(uint32 index);
 
-/* No session has had one from here on. */
+/* No slot from this index on has held a session. */
 extern uint32 baton_identities_used(void);
 extern char *baton_query_text(uint32 index);
 
-/* Where the directory of process IDs has the holder of this one. */
+/* The entry for this process ID in the directory of process IDs. */
 extern uint32 *baton_pid_entry(int pid);
 
 /*
- * The words that two processes write at once are plain fields in the shared
- * layout; PostgreSQL's atomics have no other representation on the machines
- * we support (asserted in dispatcher_link.c).
+ * The words that two processes write concurrently are plain fields in the
+ * shared layout; PostgreSQL's atomics have no other representation on the
+ * supported machines (asserted in dispatcher_link.c).
  */
 #define baton_atomic_u32(field) ((pg_atomic_uint32 *) (void *) &(field))
 #define baton_atomic_u64(field) ((pg_atomic_uint64 *) (void *) &(field))
 
 /* ----------------------------------------------------------------
  *		Payloads of the messages in baton_shared.h, field by field: native
- *		byte order, no alignment, strings with their length before them.
+ *		byte order, no alignment, strings preceded by their length.
  *
- * Writing cannot fail.  Reading is of a bounded piece of memory: once a field
- * does not fit, `bad` is set and this and all later fields are zero or empty,
- * so that a reader checks once, at the end.
- * ----------------------------------------------------------------
+ * Writing cannot fail.  Reading is bounded: once a field does not fit, `bad`
+ * is set and this and all later fields are zero or empty, so that a reader
+ * checks once, at the end.
  */
 
 /* length of a string that stands for NULL */
@@ -153,7 +159,7 @@ baton_wire_read_bool(BatonWireReader *in)
 	return baton_wire_read_u8(in) != 0;
 }
 
-/* Any bytes.  As read they stay where they are. */
+/* Any bytes.  After reading, `data` points into the message. */
 typedef struct BatonBytes
 {
 	const char *data;
@@ -186,21 +192,24 @@ baton_wire_read_bytes(BatonWireReader *in)
 
 typedef const char *baton_string;
 
-/* NULL is written as "" is. */
+/* NULL is written as "". */
 static inline void
 baton_wire_string(StringInfo out, const char *value)
 {
-	baton_wire_bytes(out, (BatonBytes)
-					 {
-						 .data = value != NULL ? value : "",
-						 .length = value != NULL ? (uint32) strlen(value) : 0
-					 });
+	BatonBytes	bytes = {.data = "",.length = 0};
+
+	if (value != NULL)
+	{
+		bytes.data = value;
+		bytes.length = strlen(value);
+	}
+	baton_wire_bytes(out, bytes);
 }
 
 /*
- * A palloc'd string; empty if it does not fit.  A zero byte within is refused like a
- * length that does not fit: nothing of ours can mean it, and what follows it would go
- * unseen.
+ * A palloc'd string; empty if it does not fit.  A zero byte within is refused
+ * like a length that does not fit: pg_baton never sends one, and the text
+ * behind it would be ignored.
  */
 static inline char *
 baton_wire_read_string(BatonWireReader *in)
@@ -215,7 +224,7 @@ baton_wire_read_string(BatonWireReader *in)
 	return pnstrdup(value.data, value.length);
 }
 
-/* The same, or NULL if the sender said NULL. */
+/* The same, or NULL if the sender wrote NULL. */
 static inline char *
 baton_wire_read_nullable(BatonWireReader *in)
 {
@@ -227,7 +236,10 @@ baton_wire_read_nullable(BatonWireReader *in)
 	return NULL;
 }
 
-/* Of each list of fields in baton_messages.h: a structure, baton_read_NAME and baton_write_NAME. */
+/*
+ * For each list of fields in baton_messages.h: a structure, baton_read_NAME
+ * and baton_write_NAME.
+ */
 #define BATON_FIELD_DECLARE(type, field) baton_##type field;
 #define BATON_FIELD_READ(type, field) payload->field = baton_wire_read_##type(in);
 #define BATON_FIELD_WRITE(type, field) baton_wire_##type(out, payload->field);
@@ -263,9 +275,10 @@ BATON_PAYLOAD(login_answer, BatonLoginAnswer, BATON_LOGIN_ANSWER_FIELDS);
  */
 
 /*
- * The dispatcher's control socket, in the data directory (our cwd).  pg_rewind reads all that is there, and fails at a
- * socket, but for what a server leaves behind for nobody: such as PG_STAT_TMP_DIR
- * (excludeDirContents in filemap.c and basebackup.c; 15 to 18).
+ * The dispatcher's control socket, in the data directory, which is the working
+ * directory. pg_rewind reads all files there, and fails at a socket, except in
+ * directories that it skips, such as PG_STAT_TMP_DIR (excludeDirContents in
+ * filemap.c and basebackup.c; 15 to 18).
  */
 #define BATON_CONTROL_SOCKET "pg_stat_tmp/pg_baton.ctl"
 
@@ -278,7 +291,7 @@ typedef enum BatonReceived
 	BATON_RECEIVED_CLOSED		/* the other end is gone */
 } BatonReceived;
 
-/* One frame as received; payload is valid until the next receive. */
+/* A received frame; payload is valid until the next receive. */
 typedef struct BatonIncoming
 {
 	BatonFrameHeader frame;
@@ -292,44 +305,45 @@ baton_incoming_reader(const BatonIncoming *incoming)
 {
 	return (BatonWireReader)
 	{
-		.at = incoming->payload, .end = incoming->payload + incoming->frame.length
+		.at = incoming->payload,.end = incoming->payload + incoming->frame.length
 	};
 }
 
 /*
- * Connects to the dispatcher; -1 and errno if that fails.  While more wait to
- * be accepted than may, it waits, ten seconds at most; an interrupt ends that.
+ * Connects to the dispatcher; returns -1 with errno if that fails.  While the
+ * dispatcher's backlog is full it waits, ten seconds at most; an interrupt
+ * ends the wait.
  */
 extern int	baton_channel_connect(void);
 
 /*
  * Sends a message, in as many frames as it needs.  Waits while the socket's
  * buffer is full, and serves interrupts meanwhile, which may end the process.
- * False if the other end is gone, or has taken nothing for as long as the
- * socket's SO_SNDTIMEO says.
+ * Returns false if the other end is gone, or has accepted nothing for the
+ * socket's SO_SNDTIMEO.
  */
 extern bool baton_channel_send(int fd, uint16 type, uint64 session,
 							   const char *payload, Size length);
 
-/* Receives one frame; never blocks. */
+/* Receives a frame; never blocks. */
 extern BatonReceived baton_channel_receive(int fd, BatonIncoming *incoming);
 
 /*
- * Closes what came with a frame, and forgets it: whoever has received a frame that
- * is to carry no descriptors, or too many, does so.
+ * Closes the descriptors that came with a frame, and forgets them: for
+ * receivers of a frame that may carry no descriptors, or has too many.
  */
 extern void baton_incoming_close(BatonIncoming *incoming);
 
 /*
- * The descriptors of a message that was received: `most` at most, or none if there
- * were more, or some that this process had no number for.  What is not returned
- * is closed.
+ * The descriptors of a received message: at most `most`, or none if there were
+ * more, or if this process had no number for some.  Those not returned are
+ * closed.
  */
 extern int	baton_descriptors_take(struct msghdr *message, int *descriptors, int most);
 
 /*
- * Whoever waits here looks for what is no interrupt of the server's, too, each time
- * his latch is set.
+ * Registers a function that waits here call each time the latch is set, for
+ * events that are no interrupts of the server.
  */
 extern void baton_channel_look_also(void (*look) (void));
 
@@ -345,7 +359,7 @@ extern BatonReceived baton_channel_await(int fd, BatonIncoming *incoming);
 extern void baton_question_init(StringInfo message, uint32 what);
 
 /*
- * The next frame of the answer; waits for it, open to interrupts.
+ * Waits for the next frame of the answer, and serves interrupts meanwhile.
  * BATON_RECEIVED_NOTHING: none has come in time.
  */
 extern BatonReceived baton_answer_next(int fd, int timeout_ms, BatonIncoming *incoming);

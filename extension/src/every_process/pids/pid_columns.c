@@ -1,8 +1,8 @@
 /*-------------------------------------------------------------------------
  *
  * pid_columns.c
- *		Columns of process IDs elsewhere: pg_locks, progress views, replication
- *		slots, statistics of a backend.
+ *		Columns of process IDs in other views: pg_locks, progress views,
+ *		replication slots, statistics of a backend.
  *
  * Portions Copyright (c) 2026, the pg_baton developers
  *
@@ -28,16 +28,16 @@
 #include "session_pid.h"
 
 /* ----------------------------------------------------------------
- *		Functions whose result has a column of process IDs: progress of
+ *		Functions with a column of process IDs in their result: progress of
  *		commands, replication slots, asynchronous I/O (18).
  *
- * Both fill a tuplestore (pgstatfuncs.c, slotfuncs.c, 15 to 18), whose rows are
- * gone through once more, and columns are found by name.
+ * All of them fill a tuplestore (pgstatfuncs.c, slotfuncs.c, 15 to 18).  Its
+ * rows are read and changed afterwards; columns are found by name.
  *
- * A backend that reports progress is in a transaction, and so is one that uses
- * a replication slot, or else it is dedicated: the session in place a moment
- * later is the same, as a rule.  If not, the row is of what has just ended.
- * ----------------------------------------------------------------
+ * A backend that reports progress is in a transaction.  A backend that uses a
+ * replication slot is in a transaction or dedicated.  So the session in place
+ * a moment later is usually the same.  If not, the row describes a command
+ * that has just ended.
  */
 
 int
@@ -142,26 +142,30 @@ baton_sql_replication_slots(PG_FUNCTION_ARGS)
 }
 
 /* ----------------------------------------------------------------
- *		pg_lock_status(), beneath pg_locks, and who blocks whom.
+ *		pg_lock_status(), beneath pg_locks, and the functions that name
+ *		blocking sessions.
  *
- * pg_lock_status() gives with each lock the local transaction ID of who holds
- * or awaits it, both from one look at the process (GetLockStatusData, lock.c,
- * GetPredicateLockStatusData, predicate.c): that says which session it was,
- * though its backend may serve another by now (session_pid.c).  A lock without
- * one is a session's between two of its transactions, which has its backend to
- * itself meanwhile.
+ * pg_lock_status() gives with each lock the local transaction ID of the
+ * process that holds or awaits it, both from one look at the process
+ * (GetLockStatusData, lock.c, GetPredicateLockStatusData, predicate.c).  The
+ * ID identifies the session, though its backend may serve another by now
+ * (session_pid.c).  A lock without such an ID belongs to a session between
+ * two of its transactions, which keeps its backend meanwhile.
  *
- * Who blocks whom comes without.  Who is blocked stays where it is, and so does
- * who blocks it; if one of the backends concerned has gone on to another
- * session between before and after the server's function has looked, it is
- * asked once more, for then something has changed.
- * ----------------------------------------------------------------
+ * The functions that name blocking processes give no such ID.  A blocked
+ * session stays on its backend, and so does the session that blocks it.  If
+ * one of the backends concerned switched to another session between the reads
+ * before and after the server's function, something has changed, and the
+ * function is called again.
  */
 
-/* Each time round something must have changed in between. */
+/* In each repetition something must have changed in between. */
 #define MOST_LOOKS 20
 
-/* No process has it, and nobody who holds a lock (0: a prepared transaction). */
+/*
+ * The ID of no process, and of no holder of a lock (0: a prepared
+ * transaction).
+ */
 #define NO_PROCESS (-1)
 
 /* --------------------------------
@@ -169,7 +173,10 @@ baton_sql_replication_slots(PG_FUNCTION_ARGS)
  * --------------------------------
  */
 
-/* The second half of a virtual transaction ID's text (VXIDGetDatum, lockfuncs.c). */
+/*
+ * The second part of a virtual transaction ID's text (VXIDGetDatum,
+ * lockfuncs.c).
+ */
 static uint32
 local_transaction(Datum virtual_transaction)
 {
@@ -197,7 +204,7 @@ baton_sql_lock_status(PG_FUNCTION_ARGS)
 	pid_at = baton_rows_column(columns, "pid");
 	transaction_at = baton_rows_column(columns, "virtualtransaction");
 
-	/* the server's function gives a row a call */
+	/* the server's function returns one row per call */
 	for (;;)
 	{
 		HeapTupleData row;
@@ -208,7 +215,7 @@ baton_sql_lock_status(PG_FUNCTION_ARGS)
 		if (result->isDone == ExprEndResult)
 			break;
 
-		/* its first call has looked at all locks */
+		/* its first call has read all locks */
 		if (serving == NULL)
 			serving = baton_serving_read();
 		row.t_data = DatumGetHeapTupleHeader(value);
@@ -232,18 +239,17 @@ baton_sql_lock_status(PG_FUNCTION_ARGS)
 }
 
 /* --------------------------------
- *		who blocks whom
- * --------------------------------
+ *		blocking sessions
  */
 
-/* What is in an array of process IDs, without NULLs. */
+/* The elements of an array of process IDs without NULLs. */
 static int32 *
 elements(ArrayType *array)
 {
 	return (int32 *) ((char *) array + ARR_OVERHEAD_NONULLS(ARR_NDIM(array)));
 }
 
-/* The process to ask about: of a session the one that serves it. */
+/* The process to ask about; for a session, the process that serves it. */
 static int
 process_of(int pid)
 {
@@ -253,7 +259,10 @@ process_of(int pid)
 	return process != 0 ? process : NO_PROCESS;
 }
 
-/* Every process of the array by the number SQL knows it by; false if not known. */
+/*
+ * Replaces each process in the array by the process ID that SQL shows.
+ * Returns false if a backend switched sessions between the two reads.
+ */
 static bool
 name_blockers(ArrayType *blockers, const BatonServing *before, const BatonServing *after)
 {
@@ -342,10 +351,10 @@ baton_sql_isolation_is_blocked(PG_FUNCTION_ARGS)
  *		a backend (18), subtransactions (16), asynchronous I/O (18).
  *
  * pg_stat_get_backend_io(), pg_stat_get_backend_wal() and
- * pg_stat_reset_backend_stats() mean a process's life.  Asked about a session,
- * they are about the backend that serves it, with all that it did for others
- * before; nobody's, where none does: as for a number that is not known.
- * ----------------------------------------------------------------
+ * pg_stat_reset_backend_stats() cover the life of a process.  For a session
+ * they cover the backend that serves it, including what that backend did for
+ * other sessions before.  If no backend serves the session, they return what
+ * they return for an unknown number.
  */
 
 static Datum

@@ -35,29 +35,29 @@
 #include "session_pid.h"
 
 /* ----------------------------------------------------------------
- *		Lines of the server's log bear their session's ID.
+ *		Lines of the server's log contain their session's ID.
  *
- * `%c` in log_line_prefix is when the session began and its process ID, in
- * hexadecimal.  elog.c makes it of MyStartTime, which is the session's in place
- * (identity.c), and MyProcPid, which is the process's.  What a session has to
- * say is therefore written from here: emit_log_hook is called just before a line
- * is (EmitErrorReport, elog.c, 15 to 18), and may turn that off for the server's
- * log; so it has EmitErrorReport write it, to the log alone, while the session's
- * ID stands in the prefix in the place of `%c`.  The prefix is as before when the
- * hook returns.  `%p` stays the process's.
+ * `%c` in log_line_prefix is the session's start time and process ID, in
+ * hexadecimal. elog.c makes it of MyStartTime, which is that of the session
+ * in place (identity.c), and MyProcPid, which is the process's.  Therefore
+ * this code writes the lines of a session. emit_log_hook is called just
+ * before a line is written (EmitErrorReport, elog.c, 15 to 18), and may
+ * suppress the server's log for it.  The hook calls EmitErrorReport itself,
+ * for the log alone, while the session's ID stands in the prefix in place of
+ * `%c`.  The prefix is restored when the hook returns.  `%p` stays the
+ * process's.
  *
- * The columns session_id of csvlog and jsonlog have no format to change: the
- * half of them that is a process ID is the process's.
+ * The columns session_id of csvlog and jsonlog have no format to change:
+ * their half that is a process ID is the process's.
  *
- * A line below ERROR is three deep in elog.c then, which takes that for
- * in_error_recursion_trouble(): words of its own, such as "LOG:", are not
- * translated.  Nothing else comes of it here (15 to 18).
- * ----------------------------------------------------------------
+ * A line below ERROR is then at depth three in elog.c, which
+ * in_error_recursion_trouble() reports as trouble: elog.c's own words, such
+ * as "LOG:", are not translated.  It has no other effect here (15 to 18).
  */
 
 /*
- * Behind the '%' at `format`: a minus and digits may come before the letter, as
- * for process_log_prefix_padding (elog.c).
+ * Returns the position of the letter behind the '%'.  A minus and digits may
+ * precede the letter, as for process_log_prefix_padding (elog.c).
  */
 static const char *
 skip_padding(const char *format, int *padding)
@@ -90,7 +90,7 @@ prefix_has_session(const char *prefix)
 	return false;
 }
 
-/* The prefix with the session's ID for each `%c`; palloc'd. */
+/* The prefix with the session's ID in place of each `%c`; palloc'd. */
 static char *
 prefix_of_session(const char *prefix)
 {
@@ -160,22 +160,21 @@ baton_pid_log(ErrorData *edata)
 /* ----------------------------------------------------------------
  *		A notification names the session that sent it.
  *
- * async.c writes MyProcPid into the queue, which must stay the process's.  But
- * an entry has the sender's transaction ID, too, and it is visible to nobody
+ * async.c writes MyProcPid into the queue, which must stay the process's.
+ * But an entry has the sender's transaction ID, too, and no process sees it
  * before that transaction has committed.  So a pooled backend notes, as it
- * commits, which session the transaction is of; whoever delivers a notification
- * looks up its transaction (pg_async.c), and what was noted.
+ * commits, the session of the transaction.  The backend that delivers a
+ * notification looks up its transaction (pg_async.c), and that note.
  *
- * Noted is before anything is in the queue (XACT_EVENT_PRE_COMMIT comes before
- * PreCommit_Notify, CommitTransaction, xact.c), for NOTIFY and pg_notify().  C
- * code that calls Async_Notify() is seen by the lock that PreCommit_Notify takes
- * and holds to the end: it is noted a moment after the commit, and a listener
- * that is faster names the process.
+ * For NOTIFY and pg_notify() the note is written before anything is in the
+ * queue (XACT_EVENT_PRE_COMMIT comes before PreCommit_Notify,
+ * CommitTransaction, xact.c).  C code that calls Async_Notify() is recognized
+ * by the lock that PreCommit_Notify takes and holds to the end: its note is
+ * written a moment after the commit, and a faster listener names the process.
  *
- * A place is used again by another transaction that notifies, 65,536 or a
- * multiple later at the least.  What a listener has not read by then names the
- * process, which is no session's number.
- * ----------------------------------------------------------------
+ * Another notifying transaction reuses a place after 65,536 transaction IDs,
+ * or a multiple of that, at the earliest.  A notification that a listener has
+ * not read by then names the process, which is no session's number.
  */
 
 /* A power of two. */
@@ -183,7 +182,7 @@ baton_pid_log(ErrorData *edata)
 
 /*
  * In shared memory: the session's process ID and, below it, the transaction.
- * One word: whoever reads it has both of one writing.
+ * They share a word, so that a reader gets both from the same write.
  */
 static pg_atomic_uint64 *senders = NULL;
 
@@ -195,8 +194,7 @@ static const PQcommMethods *next_methods = NULL;
 static PQcommMethods naming_methods;
 
 /* --------------------------------
- *		who sends
- * --------------------------------
+ *		senders
  */
 
 Datum
@@ -233,7 +231,7 @@ baton_notify_transaction(XactEvent event)
 	switch (event)
 	{
 		case XACT_EVENT_PRE_COMMIT:
-			/* PreCommit_Notify would assign the transaction ID */
+			/* PreCommit_Notify would assign the transaction ID anyway */
 			if (unlikely(notifies) && baton_my_pid != 0 && !RecoveryInProgress())
 				note_sender(GetCurrentTransactionId());
 			break;
@@ -253,8 +251,7 @@ baton_notify_transaction(XactEvent event)
 }
 
 /* --------------------------------
- *		who listens
- * --------------------------------
+ *		listeners
  */
 
 char *
@@ -320,7 +317,10 @@ baton_notify_utility_begins(const BatonUtility *utility)
 	}
 	listens = true;
 
-	/* a pooled backend's own methods ask us (boundary.c) */
+	/*
+	 * a pooled backend's own methods call baton_notify_name_sender()
+	 * (boundary.c)
+	 */
 	if (BatonSelf.notes_ties)
 		return;
 	next_methods = PqCommMethods;
@@ -341,7 +341,7 @@ baton_notify_request_shmem(void)
 		RequestAddinShmemSpace(sizeof(pg_atomic_uint64) * PLACES);
 }
 
-/* After a crash, too: transaction IDs may come again then. */
+/* Also runs after a crash: transaction IDs may be reused then. */
 void
 baton_notify_start_shmem(void)
 {

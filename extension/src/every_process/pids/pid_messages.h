@@ -15,11 +15,12 @@
 #include "catalog_watch.h"
 
 /* ----------------------------------------------------------------
- *		Lines of the server's log bear their session's ID.
- * ----------------------------------------------------------------
+ *		Lines of the server's log contain their session's ID.
  */
 
-/* From emit_log_hook (pg_baton.c): writes the line, if it is a session's. */
+/*
+ * Called by emit_log_hook (pg_baton.c): writes the line, if it is a session's.
+ */
 extern void baton_pid_log(ErrorData *edata);
 
 /* ----------------------------------------------------------------
@@ -27,15 +28,15 @@ extern void baton_pid_log(ErrorData *edata);
  * ----------------------------------------------------------------
  */
 
-/* From pg_baton.c; the first two in the postmaster. */
+/* Called by pg_baton.c; the first two in the postmaster. */
 extern void baton_notify_request_shmem(void);
 extern void baton_notify_start_shmem(void);
 extern void baton_notify_transaction(XactEvent event);
 extern void baton_notify_utility_begins(const BatonUtility *utility);
 
 /*
- * A NotificationResponse as its client shall have it: palloc'd, NULL if it is
- * right as it is.
+ * Returns a NotificationResponse that names the sending session, palloc'd, or
+ * NULL if the message needs no change.
  */
 extern char *baton_notify_name_sender(const char *message, size_t length);
 

@@ -1,8 +1,8 @@
 /*-------------------------------------------------------------------------
  *
  * pid_views.c
- *		pg_stat_activity and its like: each session of the pool once, with or
- *		without a backend.
+ *		pg_stat_activity and related views: each session of the pool once,
+ *		with or without a backend.
  *
  * Portions Copyright (c) 2026, the pg_baton developers
  *
@@ -35,14 +35,14 @@
  *		What pg_stat_ssl and pg_stat_gssapi show of a session.
  *
  * A backend writes its connection's TLS into its entry when it starts
- * (pgstat_bestart, backend_status.c), and a pooled one has none; the dispatcher,
- * which speaks TLS with the client, has put it beside who the session is, and so
- * has it what the backend has said that authenticated the client by GSSAPI.  The
- * columns are found by name: 15 to 18 have the same.
+ * (pgstat_bestart, backend_status.c), and a pooled backend has none.  The
+ * dispatcher speaks TLS with the client, and stores its properties in the
+ * session's BatonIdentity.  There it also stores what a backend has reported
+ * about a client that was authenticated by GSSAPI.  The columns are found by
+ * name: 15 to 18 have the same.
  *
- * Texts are UTF-8 (X509_NAME_to_cstring in be-secure-openssl.c converts them
- * then, and cuts them afterwards as we do before).
- * ----------------------------------------------------------------
+ * Texts are UTF-8 (X509_NAME_to_cstring in be-secure-openssl.c converts first
+ * and truncates afterwards; this code truncates first).
  */
 
 BatonTls	baton_relayed_tls;
@@ -78,8 +78,9 @@ put_text(TupleDesc columns, Datum *values, bool *nulls, const char *name, const 
 }
 
 /*
- * Puts it into a row of pg_stat_get_activity(), which has that of a session
- * without TLS, or NULL in all columns if its reader may not see it.
+ * Puts the session's TLS into a row of pg_stat_get_activity().  The row shows
+ * a session without TLS, or NULL in all columns if its reader may not see
+ * them.
  */
 static void
 tls_show(TupleDesc columns, const BatonTls *tls, Datum *values, bool *nulls)
@@ -102,9 +103,9 @@ tls_show(TupleDesc columns, const BatonTls *tls, Datum *values, bool *nulls)
 }
 
 /*
- * Likewise what pg_stat_gssapi shows of it.
+ * Likewise puts the session's GSSAPI properties into the row.
  *
- * Encryption makes a session native, and so does delegation.
+ * Encryption and delegation make a session native, so neither is shown here.
  */
 static void
 gss_show(TupleDesc columns, const BatonIdentity *identity, Datum *values, bool *nulls)
@@ -118,13 +119,12 @@ gss_show(TupleDesc columns, const BatonIdentity *identity, Datum *values, bool *
 }
 
 /* ----------------------------------------------------------------
- *		What there is to be shown of a session that no backend serves.
+ *		What the views show of a session that no backend serves.
  *
- * Who may see what is as for backends (HAS_PGSTAT_PERMISSIONS, pgstatfuncs.c).
- * ----------------------------------------------------------------
+ * Permissions are those for backends (HAS_PGSTAT_PERMISSIONS, pgstatfuncs.c).
  */
 
-/* palloc'd; to be filled again and again. */
+/* palloc'd; idle_read() may fill it repeatedly. */
 static BatonIdleSession *
 idle_begin(void)
 {
@@ -146,7 +146,7 @@ is_permitted(BatonIdleSession *idle, Oid role)
 	return idle->asked_answer;
 }
 
-/* Of whatever session has that slot; false if none has. */
+/* Reads the session in that slot; false if the slot is free. */
 static bool
 idle_read(uint32 index, BatonIdleSession *idle)
 {
@@ -177,7 +177,7 @@ idle_read(uint32 index, BatonIdleSession *idle)
 	}
 	else if (idle->buffer[0] != '\0')
 	{
-		/* it may have been cut in the middle of a character */
+		/* the text may have been cut in the middle of a character */
 		char	   *clipped = pgstat_clip_activity(idle->buffer);
 
 		strlcpy(idle->buffer, clipped, BatonControlMade.query_size);
@@ -214,28 +214,28 @@ idle_port(const BatonIdleSession *idle)
 
 /* ----------------------------------------------------------------
  *		pg_stat_get_activity(), beneath pg_stat_activity, pg_stat_ssl and
- *		pg_stat_gssapi: each session of the pool once, whoever has it.
+ *		pg_stat_gssapi: each session of the pool once, whatever its owner.
  *
- * The server's function gives a row a backend, from the transaction's copy of
- * the backends' entries, in the order of that copy (pgstatfuncs.c, 15 to 18).
- * A pooled backend's entry says whose it is; its row becomes that session's, or
- * is left out if it is nobody's.  Every other session that lives is shown from
- * what CONTROL has of it (BatonIdentity); nobody is asked for that, and nobody
- * held up.
+ * The server's function gives a row for each backend, from the transaction's
+ * copy of the backends' entries, in the order of that copy (pgstatfuncs.c, 15
+ * to 18).  A pooled backend's entry names its session; its row becomes that
+ * session's, or is left out if no session is in place.  Every other live
+ * session is shown from its BatonIdentity in CONTROL, without asking or
+ * delaying any process.
  *
- * A session that goes from one backend to another while the entries are copied
- * may be in two of them: the first is shown.  One that went to a backend after
- * that backend's entry had been copied is shown as it was before, idle.
+ * A session that moves from one backend to another while the entries are
+ * copied may be in two of them: the first is shown.  A session that moved to
+ * a backend after that backend's entry had been copied is shown in its
+ * earlier state, idle.
  *
- * A session that waits for a backend has asked something, which is still in its
- * socket: it is active, and what it has asked is not known yet.
- * ----------------------------------------------------------------
+ * A session that waits for a backend has sent a query, which is still in its
+ * socket: it is active, and its query is not known yet.
  */
 
 typedef struct ActivityRows
 {
-	int			wanted;			/* a process ID, 0: all */
-	int		   *shown;			/* sessions that have their row */
+	int			wanted;			/* a process ID; 0: all */
+	int		   *shown;			/* sessions that already have a row */
 	int			shown_count;
 } ActivityRows;
 
@@ -248,7 +248,10 @@ compare_pids(const void *one, const void *other)
 	return (a > b) - (a < b);
 }
 
-/* The session that a backend's entry of the transaction's copy was for. */
+/*
+ * The session that a backend served according to the transaction's copy, or
+ * the process itself.
+ */
 static int
 leader_in_copy(int process)
 {
@@ -301,7 +304,7 @@ change_row(TupleDesc columns, int n, Datum *values, bool *nulls, void *argument)
 	return rows->wanted == 0 || rows->wanted == process || rows->wanted == session;
 }
 
-/* What a column shows of a session that no backend has. */
+/* What a column shows of a session that no backend serves. */
 typedef enum IdleColumn
 {
 	IDLE_NOTHING,
@@ -311,7 +314,7 @@ typedef enum IdleColumn
 	IDLE_ROLE,
 	IDLE_APPLICATION_NAME,
 	IDLE_QUERY,
-	IDLE_FOR_ALL = IDLE_QUERY,	/* who may see nothing else sees these */
+	IDLE_FOR_ALL = IDLE_QUERY,	/* the columns up to here need no permission */
 	IDLE_STATE,
 	IDLE_WAIT_EVENT_TYPE,
 	IDLE_WAIT_EVENT,
@@ -463,7 +466,9 @@ baton_sql_activity(PG_FUNCTION_ARGS)
 	ActivityRows rows = {.wanted = PG_ARGISNULL(0) ? 0 : PG_GETARG_INT32(0)};
 	Datum		result;
 
-	/* as the server's own: whoever asks for another's finds nothing */
+	/*
+	 * as in the server's function: a number that does not exist finds nothing
+	 */
 	if (!PG_ARGISNULL(0) && rows.wanted == 0)
 		return pg_stat_get_activity(fcinfo);
 	fcinfo->args[0].isnull = true;
@@ -477,19 +482,17 @@ baton_sql_activity(PG_FUNCTION_ARGS)
 /* ----------------------------------------------------------------
  *		pg_stat_get_backend_idset() and the functions that take its numbers.
  *
- * They show what pg_stat_activity shows, one column each.  The server's numbers
- * (pg_process.c) go to the server's functions; a session that no backend
- * serves has a number beyond all of them, which is its slot's for as long as it
- * lives.
- * ----------------------------------------------------------------
+ * They show what pg_stat_activity shows, one column each.  The server's
+ * numbers (pg_process.c) are passed to the server's functions.  A session
+ * that no backend serves has a number beyond all of them, which belongs to
+ * its slot for as long as the session lives.
  */
 
-/* More than there can be backends (MAX_BACKENDS, 2^18 - 1 at most). */
+/* Greater than any number of backends (MAX_BACKENDS, 2^18 - 1 at most). */
 #define FIRST_IDLE (1 << 20)
 
 /*
- * The session that a number stands for, if none of the server's functions
- * knows it.
+ * The session of a number that the server's functions do not know, or NULL.
  */
 static BatonIdleSession *
 idle_session(int number)
@@ -516,7 +519,7 @@ typedef struct IdSet
 	int			numbers[FLEXIBLE_ARRAY_MEMBER];
 } IdSet;
 
-/* As pg_stat_activity has its rows. */
+/* The same sessions and processes as in pg_stat_activity. */
 static IdSet *
 collect(void)
 {

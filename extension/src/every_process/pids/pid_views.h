@@ -1,8 +1,8 @@
 /*-------------------------------------------------------------------------
  *
  * pid_views.h
- *		pg_stat_activity and its like: each session of the pool once, with or
- *		without a backend.
+ *		pg_stat_activity and related views: each session of the pool once,
+ *		with or without a backend.
  *
  * Portions Copyright (c) 2026, the pg_baton developers
  *
@@ -20,25 +20,24 @@
 #include "dispatcher_link.h"
 
 /* ----------------------------------------------------------------
- *		Rows that a function of the server has put into a tuplestore, gone
- *		through once more.
- * ----------------------------------------------------------------
+ *		Changing the rows that a function of the server has put into a
+ *		tuplestore.
  */
 
 /*
- * What becomes of the nth row (from 0), whose values may be changed in place:
- * false leaves it out.
+ * Handles the nth row (from 0), and may change its values in place.  Returning
+ * false leaves the row out.
  */
 typedef bool (*BatonRowChange) (TupleDesc columns, int n, Datum *values, bool *nulls,
 								void *argument);
 
 /*
- * Replaces the result of a function that has just been called, and has
- * materialized it, by its changed rows.  More may be added to it afterwards.
+ * Replaces the result that a function has just materialized by its changed
+ * rows.  More rows may be added to it afterwards.
  */
 extern void baton_rows_change(FunctionCallInfo fcinfo, BatonRowChange change, void *argument);
 
-/* The place of a column of that name; -1 if there is none. */
+/* The index of the column of that name, or -1. */
 extern int	baton_rows_column(TupleDesc columns, const char *name);
 
 /* ----------------------------------------------------------------
@@ -46,23 +45,25 @@ extern int	baton_rows_column(TupleDesc columns, const char *name);
  * ----------------------------------------------------------------
  */
 
-/* Of the client of a native backend behind a relay (client_ticket.c); not in use: none. */
+/*
+ * The TLS of a native backend's client behind a relay (client_ticket.c);
+ * in_use is 0 if there is none.
+ */
 extern BatonTls baton_relayed_tls;
 
-/* One of its texts, in the database's encoding. */
+/* A text of a BatonTls, in the database's encoding. */
 extern Datum baton_tls_text(const uint8 *bytes);
 
 /* ----------------------------------------------------------------
- *		What there is to be shown of a session that no backend serves.
- * ----------------------------------------------------------------
+ *		What the views show of a session that no backend serves.
  */
 
 typedef struct BatonIdleSession
 {
 	BatonIdentity identity;
-	bool		is_permitted;	/* may the current user see more than who it
-								 * is */
-	bool		is_waiting;		/* for a backend */
+	bool		is_permitted;	/* may the current user see more than its
+								 * identity? */
+	bool		is_waiting;		/* it waits for a backend */
 	const char *state;			/* as in pg_stat_activity; NULL: none yet */
 	const char *wait_event_type;
 	const char *wait_event;
@@ -70,7 +71,8 @@ typedef struct BatonIdleSession
 	TimestampTz query_start;	/* 0: none */
 	TimestampTz state_change;
 	char	   *buffer;
-	Oid			asked_role;		/* whose permission was looked up last */
+	Oid			asked_role;		/* the last role that a permission was looked
+								 * up for */
 	bool		asked_answer;
 } BatonIdleSession;
 

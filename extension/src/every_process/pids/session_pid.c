@@ -2,7 +2,7 @@
  *
  * session_pid.c
  *		A session's process ID: the process that serves it, the SQL functions
- *		that give or take process IDs, and signals to sessions.
+ *		that return or take process IDs, and signals to sessions.
  *
  * Portions Copyright (c) 2026, the pg_baton developers
  *
@@ -36,30 +36,30 @@
 /* ----------------------------------------------------------------
  *		A session's process ID, and the process that serves it.
  *
- * A session's process ID is the number of its BackendKeyData; no process of
- * the operating system can have it.  The dispatcher allots it, and puts the
- * session's slot into the directory that CONTROL keeps, so that any process of
- * the server finds the session of a number, and that of a number of long ago
- * finds nobody: the slot's BatonIdentity has another by then.
+ * A session's process ID is the number in its BackendKeyData; no process of
+ * the operating system can have it.  The dispatcher allots it, and enters the
+ * session's slot into a directory in CONTROL, so that any process of the
+ * server finds the session of a number.  The number of an ended session finds
+ * none: the BatonIdentity of the slot has another number by then.
  *
- * Which session a backend serves is the backend's to say.  Whoever asks from
- * outside may be late: a backend goes from one session to the next between two
+ * Only the backend itself determines which session it serves.  A process that
+ * asks from outside may be late: a backend can switch sessions between two
  * looks at it.  So nothing is ever attributed by looking twice.  What the
- * server shows of a backend bears the session in itself (pg_process.c), or
- * the local transaction ID in which it was done: each session that comes takes
- * one, under which no transaction runs (GetNextLocalTransactionId, sinvaladt.c,
- * counts up and is used by StartTransaction alone), so that those of its own
- * transactions are greater, and greater than all of the sessions' before.
- * ----------------------------------------------------------------
+ * server shows of a backend contains the session (pg_process.c), or the local
+ * transaction ID in which it was done.  Each session that is put in place
+ * takes a local transaction ID under which no transaction runs
+ * (GetNextLocalTransactionId, sinvaladt.c, counts up and is used by
+ * StartTransaction alone).  So the IDs of the session's own transactions are
+ * greater, and greater than those of all earlier sessions.
  */
 
-/* A writer is done within a microsecond, unless it is not scheduled. */
+/* A writer finishes within a microsecond, unless it is not scheduled. */
 #define READ_TRIES 100000
 
 typedef struct ServingBackend
 {
 	int			process;
-	int			pid;			/* of the session in place; 0 if there is none */
+	int			pid;			/* of the session in place; 0: none */
 	uint32		switches;
 	uint64		served[BATON_BACKEND_SERVED];
 } ServingBackend;
@@ -101,7 +101,10 @@ end_text(uint8 *text, Size size)
 	text[		size - 1] = '\0';
 }
 
-/* Any process may have written there: nothing of it may be an error to show. */
+/*
+ * Any process may have written there: showing the values must not raise an
+ * error.
+ */
 static void
 make_sound(BatonIdentity *copy)
 {
@@ -118,7 +121,7 @@ make_sound(BatonIdentity *copy)
 	end_text(tls->client_serial, sizeof(tls->client_serial));
 	end_text(tls->issuer_dn, sizeof(tls->issuer_dn));
 
-	/* a number, as it is shown as one */
+	/* the serial must be a number, since the views show it as one */
 	if (*serial == '-')
 		serial++;
 	if (serial[0] == '\0' || serial[strspn(serial, "0123456789")] != '\0')
@@ -189,7 +192,7 @@ baton_pid_process(uint64 session)
 	if (backend->session != session)
 		return 0;
 
-	/* it will be signalled: no number that just stands there */
+	/* the number will be signalled: it must be that of a backend */
 	return process > 0 && BackendPidGetProc(process) != NULL ? process : 0;
 }
 
@@ -209,7 +212,10 @@ baton_pid_take(uint64 session)
 						(uint64) (uint32) baton_my_pid << 32 | GetNextLocalTransactionId());
 	slot->served_last = next;
 
-	/* who has read another owner has said before it that it shall end */
+	/*
+	 * a process that reads another owner than this backend has stored
+	 * `terminate` before its read
+	 */
 	pg_memory_barrier();
 }
 
@@ -222,7 +228,7 @@ baton_pid_leave(uint64 session)
 
 	if (entry != NULL)
 	{
-		/* odd, also if one who died here has left it so */
+		/* odd, even if a process that died here left it odd */
 		identity->changes |= 1;
 		pg_write_barrier();
 		if (entry->st_activity_raw[0] != '\0')
@@ -244,7 +250,7 @@ baton_pid_leave(uint64 session)
 		pg_write_barrier();
 		identity->changes++;
 
-		/* from here on it is not us who show it */
+		/* from here on this backend's entry does not show the session */
 		baton_entry_forget_session();
 	}
 	baton_my_pid = 0;
@@ -257,8 +263,7 @@ baton_pid_is_terminated(uint64 session)
 }
 
 /* --------------------------------
- *		who served whom
- * --------------------------------
+ *		which session a process served
  */
 
 static int
@@ -329,7 +334,7 @@ baton_serving_pid_at(const BatonServing *serving, int process, uint32 lxid)
 	{
 		const uint64 *served = &backend->served[i];
 
-		/* the latest of those that began before it; numbers may wrap */
+		/* the latest entry that began before lxid; numbers may wrap */
 		if (*served != 0 && (int32) ((uint32) *served - lxid) < 0 &&
 			(found == NULL || (int32) ((uint32) *served - (uint32) *found) > 0))
 			found = served;
@@ -349,17 +354,16 @@ baton_serving_same(const BatonServing *one, const BatonServing *other, int proce
 }
 
 /* ----------------------------------------------------------------
- *		Which of SQL's functions give or take process IDs, and what stands in
- *		their place.
+ *		SQL functions that return or take process IDs, and their replacements.
  *
- * A session of the pool has one process ID for its life, while
- * processes come and go beneath it.  Ours call the server's own function with
- * the process's number, and give the session's for what comes back; a number
- * that is no session's goes to the server's function as it is.  So it is for
- * all backends, those on the server's own port included.
+ * A session of the pool has one process ID for its life, while the processes
+ * that serve it change.  The replacements call the server's function with the
+ * process's number, and return the session's for each process in its result.
+ * A number that belongs to no session is passed to the server's function as
+ * it is.  All backends use the replacements, those on the server's own port
+ * included.
  *
- * docs/design/session-pids.md has the whole of it.
- * ----------------------------------------------------------------
+ * docs/design/session-pids.md has the details.
  */
 
 static bool active = false;
@@ -425,29 +429,32 @@ baton_pids_init(void)
 
 /* ----------------------------------------------------------------
  *		pg_cancel_backend(), pg_terminate_backend() and
- *		pg_log_backend_memory_contexts() for sessions of the pool, wherever
- *		each is.
+ *		pg_log_backend_memory_contexts() for sessions of the pool, whatever
+ *		their owner.
  *
- * A session that runs is cancelled by a word that names it, and a signal to its
- * backend.  Where no backend holds it, it is the dispatcher's business, as for
- * clients' own cancel requests (cancel.rs): it knows whether the session waits,
- * and is answered at once.
+ * A session that runs is cancelled by a word that names it, and a signal to
+ * its backend.  If no backend holds the session, the dispatcher cancels it,
+ * as for clients' own cancel requests (cancel.rs): it knows whether the
+ * session waits, and then answers the session at once.
  *
- * To end a session its BatonIdentity is told so first, and holds until it has
- * ended (identity.c says who looks).  Then whoever owns it is hurried: a backend
- * by a signal, the dispatcher by a question.
+ * To terminate a session, its BatonIdentity is marked first, and the mark
+ * stays until the session has ended (identity.c says which code checks it).
+ * Then the session's owner is notified: a backend by a signal, the dispatcher
+ * by a question.
  *
- * Sessions that outlived their dispatcher have a backend for life; there nobody
- * else is asked.
- * ----------------------------------------------------------------
+ * Sessions that outlived their dispatcher have a backend for life; for them
+ * only the backend is signalled.
  */
 
-/* A dispatcher that says nothing for so long is not well. */
+/* After this time without an answer the dispatcher counts as failed. */
 #define ANSWER_TIMEOUT_MS 10000
 
 #define WAIT_STEP_MS 100
 
-/* Has the dispatcher do it.  Waits until it has.  False if there is none. */
+/*
+ * Has the dispatcher do it, and waits until it has.  Returns false if there is
+ * no dispatcher.
+ */
 static bool
 ask_dispatcher(uint32 what, uint64 session)
 {
@@ -475,7 +482,7 @@ ask_dispatcher(uint32 what, uint64 session)
 	return done;
 }
 
-/* Signals the backend that holds the session now; false if none does. */
+/* Signals the backend that holds the session; false if none does. */
 static bool
 signal_backend(uint64 session, bool cancel)
 {
@@ -490,11 +497,12 @@ signal_backend(uint64 session, bool cancel)
 }
 
 /*
- * May the caller not signal a session of this role?  Of his own session the
- * server's function shall say so itself, with its place in the server's source:
- * asked about this very process, which is of the same role for life, it comes
- * to the same (pg_signal_backend, signalfuncs.c).  Another session's process is
- * not named to it, as it may have gone by then.
+ * Raises an ERROR if the caller may not signal a session of this role.  For
+ * the caller's own session the server's function raises it, so that the error
+ * has its place in the server's source: called for this process, which has the
+ * same role, it gives the same result (pg_signal_backend, signalfuncs.c).  It
+ * is not called for another session's process, which may serve a different
+ * session by then.
  */
 static void
 check_permission(uint64 session, Oid role, PGFunction original,
@@ -519,7 +527,7 @@ baton_sql_cancel_backend(PG_FUNCTION_ARGS)
 				   ask_dispatcher(BATON_QUERY_CANCEL, session));
 }
 
-/* Is nothing of the session left, and nothing in the backend that it ended with? */
+/* Has the session ended, and also the backend that it ended in? */
 static bool
 has_ended(uint64 session, int process)
 {
@@ -566,7 +574,10 @@ baton_sql_terminate_backend(PG_FUNCTION_ARGS)
 	BatonIdentity identity;
 	int			process;
 
-	/* which refuses a negative time before it looks at the number */
+	/*
+	 * the server's function rejects a negative time before it looks at the
+	 * number
+	 */
 	if (session == 0 || timeout_ms < 0 || !baton_identity_read(session, &identity))
 		return pg_terminate_backend(fcinfo);
 	check_permission(session, identity.role_oid, pg_terminate_backend,
@@ -575,7 +586,7 @@ baton_sql_terminate_backend(PG_FUNCTION_ARGS)
 	pg_atomic_write_u64(baton_atomic_u64(baton_identity((uint32) session)->terminate), session);
 	pg_memory_barrier();
 
-	/* its locks are there until the process has ended */
+	/* the session's locks are held until the process has ended */
 	process = baton_pid_process(session);
 	if (!signal_backend(session, false))
 		(void) ask_dispatcher(BATON_QUERY_TERMINATE, session);

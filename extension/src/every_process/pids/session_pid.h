@@ -2,7 +2,7 @@
  *
  * session_pid.h
  *		A session's process ID: the process that serves it, the SQL functions
- *		that give or take process IDs, and signals to sessions.
+ *		that return or take process IDs, and signals to sessions.
  *
  * Portions Copyright (c) 2026, the pg_baton developers
  *
@@ -20,19 +20,22 @@
  * ----------------------------------------------------------------
  */
 
-/* That of the session in place in this process; 0 if there is none. */
+/* The process ID of the session in place in this process; 0: none. */
 extern int	baton_my_pid;
 
-/* Could it be a session's?  No process has such a number. */
+/* Can the number be a session's?  No process has such a number. */
 #define baton_pid_is_session(pid) ((pid) >= BATON_FIRST_PID)
 
 /* The live session that has this number; 0 if none has. */
 extern uint64 baton_pid_find(int pid);
 
-/* A copy of who a live session is; false if it has ended. */
+/* Copies the identity of a live session; false if it has ended. */
 extern bool baton_identity_read(uint64 session, BatonIdentity *copy);
 
-/* Of whatever session is in that slot, with its last query (query may be NULL). */
+/*
+ * Copies the identity of the session in that slot, with its last query (query
+ * may be NULL).
+ */
 extern bool baton_identity_read_slot(uint32 index, BatonIdentity *copy, char *query);
 
 /* The process that serves a session now; 0 if none does. */
@@ -44,26 +47,27 @@ extern int	baton_pid_process(uint64 session);
  */
 
 /*
- * A session comes: its slot's owner is this backend already.  A session that
- * shall be ended says so at baton_pid_is_terminated().
+ * Called when a session is put in place; its slot's owner is this backend
+ * already.  Whether the session must be terminated, baton_pid_is_terminated()
+ * says.
  */
 extern void baton_pid_take(uint64 session);
 
 /*
- * It is about to be given back, or has ended: what others shall see of it
- * meanwhile is written down.
+ * Called before a session is given back, or when it has ended: stores what the
+ * views show of it meanwhile.
  */
 extern void baton_pid_leave(uint64 session);
 
 /*
- * Shall this session, which is in place or has just been given back, be ended?
- * A full barrier must lie between the writing of its owner and this.
+ * Must this session, which is in place or has just been given back, be
+ * terminated?  A full barrier must lie between the store of its owner and this
+ * call.
  */
 extern bool baton_pid_is_terminated(uint64 session);
 
 /* --------------------------------
- *		who served whom
- * --------------------------------
+ *		which session a process served
  */
 
 /* The pooled backends at one moment; palloc'd. */
@@ -72,31 +76,35 @@ typedef struct BatonServing BatonServing;
 extern BatonServing *baton_serving_read(void);
 
 /*
- * The process ID by which SQL knows who runs in that process: the session's
- * that is in place in a pooled backend, 0 if none is; of any other process its
- * own.
+ * The process ID that SQL shows for that process: for a pooled backend that of
+ * the session in place, 0 if there is none; for any other process its own.
  */
 extern int	baton_serving_pid(const BatonServing *serving, int process);
 
 /*
- * As above, of who had the local transaction `lxid` there.  Exact, while no
- * more than BATON_BACKEND_SERVED sessions have come since.
+ * As above, for the session that ran the local transaction `lxid` there.
+ * Exact while at most BATON_BACKEND_SERVED sessions have been served since.
  */
 extern int	baton_serving_pid_at(const BatonServing *serving, int process, uint32 lxid);
 
-/* Did this process go on serving whom it served? */
+/* Did this process serve the same session throughout? */
 extern bool baton_serving_same(const BatonServing *one, const BatonServing *other, int process);
 
 /* ----------------------------------------------------------------
- *		SQL's functions that give or take process IDs, as they are for the
- *		pool's sessions.
- * ----------------------------------------------------------------
+ *		SQL functions that return or take process IDs, replaced for the pool's
+ *		sessions.
  */
 
-/* From _PG_init: puts them in the place of the server's. */
+/*
+ * Called by _PG_init: puts the replacements in place of the server's
+ * functions.
+ */
 extern void baton_pids_init(void);
 
-/* Is it so?  Else process IDs are those of processes, as ever. */
+/*
+ * Are the replacements in place?  Otherwise process IDs are those of
+ * processes.
+ */
 extern bool baton_pids_active(void);
 
 /* session_pid.c */

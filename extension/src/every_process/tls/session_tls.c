@@ -1,8 +1,8 @@
 /*-------------------------------------------------------------------------
  *
  * session_tls.c
- *		What sslinfo and the server's log say about a session whose TLS the
- *		dispatcher speaks.
+ *		What sslinfo and the server's log say about a session that uses the
+ *		dispatcher's TLS.
  *
  * Portions Copyright (c) 2026, the pg_baton developers
  *
@@ -23,23 +23,22 @@
 #include "session_tls.h"
 
 /* ----------------------------------------------------------------
- *		Extension sslinfo, in a session whose TLS the dispatcher speaks.
+ *		Extension sslinfo, in a session that uses the dispatcher's TLS.
  *
- * Its functions ask MyProcPort->ssl (sslinfo.c), and neither a pooled backend nor
- * a native one whose client is relayed has that: they would say that there is no
- * TLS.  What pg_stat_ssl shows of the session answers most of them; in their
- * place functions of ours are called that read it.  What needs the certificate
- * itself fails, of a client that has one.
+ * Its functions read MyProcPort->ssl (sslinfo.c), which neither a pooled
+ * backend nor a native backend with a relayed client has: they would report
+ * that there is no TLS.  What pg_stat_ssl shows of the session answers most
+ * of them; replacements read it.  Functions that need the certificate itself
+ * fail for a client that has one.
  *
- * What PostgreSQL guarantees: fmgr_security_definer() (fmgr.c, 15 to 18), by which
- * a function is called that needs_fmgr_hook has claimed, hands fmgr_hook its own
- * FmgrInfo, and calls what is in its fn_addr only after that.  Such an FmgrInfo
- * lives no longer than its query, and ours answer for the session that is in place
- * when they are called.
+ * What PostgreSQL guarantees: fmgr_security_definer() (fmgr.c, 15 to 18),
+ * which calls the functions that needs_fmgr_hook has claimed, passes its own
+ * FmgrInfo to fmgr_hook, and calls that FmgrInfo's fn_addr only after that.
+ * Such an FmgrInfo lives no longer than its query, and the replacements
+ * answer for the session in place when they are called.
  *
- * Names are cut as pg_stat_ssl's are (pid_views.c), as sslinfo's own are: at
- * NAMEDATALEN.
- * ----------------------------------------------------------------
+ * Names are truncated as pg_stat_ssl's are (pid_views.c), and as sslinfo's
+ * own are: at NAMEDATALEN.
  */
 
 struct BatonTlsFunction
@@ -48,7 +47,7 @@ struct BatonTlsFunction
 	PGFunction	ours;			/* NULL: needs the certificate itself */
 };
 
-/* Without TLS all zeroes. */
+/* All zeroes without TLS. */
 static BatonTls
 session_tls(void)
 {
@@ -74,7 +73,7 @@ has_certificate(const BatonTls *tls)
 	return tls->client_serial[0] != '\0';
 }
 
-/* NULL if there is none. */
+/* NULL for an empty text. */
 static Datum
 text_result(FunctionCallInfo fcinfo, const uint8 *bytes)
 {
@@ -179,7 +178,7 @@ baton_tls_function_call(FmgrInfo *function, const BatonTlsFunction *which)
 		return;
 	}
 
-	/* of no certificate it says what is right */
+	/* for a client without a certificate the function answers correctly */
 	tls = session_tls();
 	if (has_certificate(&tls))
 		ereport(ERROR,
@@ -191,19 +190,18 @@ baton_tls_function_call(FmgrInfo *function, const BatonTlsFunction *which)
 }
 
 /* ----------------------------------------------------------------
- *		"connection authorized" of a client whose TLS the dispatcher speaks.
+ *		"connection authorized" of a client that uses the dispatcher's TLS.
  *
- * What PostgreSQL guarantees: PerformAuthentication() (postinit.c, 15 to 18) says
- * LOG once, in that line: who has come, then " SSL enabled (...)" if
- * port->ssl_in_use, which a native backend behind a relay cannot say
- * (client_ticket.c), then what GSSAPI has to say.  So here the part that is
- * missing is put in, in the server's own words and language, between what comes
- * before and what comes after it.  emit_log_hook may change what is written
- * (EmitErrorReport, elog.c), and is called in the message's own memory.
- * ----------------------------------------------------------------
+ * What PostgreSQL guarantees: PerformAuthentication() (postinit.c, 15 to 18)
+ * writes one LOG message, with that line: the user and database, then " SSL
+ * enabled (...)" if port->ssl_in_use, which a native backend behind a relay
+ * cannot set (client_ticket.c), then the GSSAPI part.  So this code inserts
+ * the missing part, in the server's own words and language, between the two.
+ * emit_log_hook may change the message (EmitErrorReport, elog.c), and is
+ * called in the message's own memory context.
  */
 
-/* How long what comes before is, made as PerformAuthentication() has made it. */
+/* The length of the first part, made as PerformAuthentication() makes it. */
 static Size
 length_before(const char *message)
 {

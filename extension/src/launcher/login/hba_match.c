@@ -26,49 +26,55 @@
 /* ----------------------------------------------------------------
  *		Which line of pg_hba.conf a client of the pool's port matches.
  *
- * The server's own code matches (pg_hba.c).  What it does not say, and is
- * read from the files here, is
- *	- which lines ask the network before the one that matched.  If a line with a
- *	  host name may match, a backend of the server authenticates the client: a slow
- *	  name server must not hold up all logins.  An answer that depends on the
- *	  machine's interfaces is not kept;
- *	- which groups the rules name.  The server looks each of them up in a catalog
- *	  cache, and a row that is too long to be read without a database would be
- *	  the launcher's end (catalog_watch.c).  Then a backend is asked instead,
- *	  whose end it is on the server's own port, too.  So it is with a role of very
- *	  many memberships, which the server's code takes long to go through.
+ * The server's own code finds the matching line (pg_hba.c).  This code reads
+ * the files for what the server's code does not report:
+ * - which lines before the matching one need the network.  If a line with a
+ *   host name may match, a backend of the server authenticates the client: a
+ *   slow name server must not delay all logins.  An answer that depends on
+ *   the machine's interfaces is not kept;
+ * - which groups the rules name.  The server looks each group up in a catalog
+ *   cache, and a row that is too long to be read without a database would end
+ *   the launcher (catalog_watch.c).  In that case a backend is asked instead,
+ *   which such a row would also end on the server's own port.  The same
+ *   applies to a role with very many memberships, which the server's code
+ *   takes long to follow.
  *
- * Each file is read before and after the server reads it: what we have found is
- * of what it has found only if both are the same.
+ * Each file is read before and after the server reads it: the two results
+ * describe the same contents only if both readings are equal.
  *
- * Owner: the launcher, alone.
- * ----------------------------------------------------------------
+ * Only the launcher uses this.
  */
 
-/* A file that changes all the time is read so often, and then not believed. */
+/*
+ * The number of attempts to read a file that keeps changing; then the file is
+ * not used.
+ */
 #define READ_TRIES 5
 
 /*
- * The cache of roles has an entry for each name that was asked about, be there
- * such a role or not, and clients choose the names.
+ * The cache of roles gets an entry for each name asked for, existing or not,
+ * and clients choose the names.
  */
 #define QUESTIONS_A_CACHE 1000
 
-/* What the server's code has read, as we read it. */
+/* A file that the server's code has read, as parsed here. */
 typedef struct RuleFile
 {
 	bool		is_known;
-	MemoryContext context;		/* of all below; NULL if there is nothing */
-	StringInfoData text;		/* all of it, to be compared */
+	MemoryContext context;		/* holds all below; NULL if empty */
+	StringInfoData text;		/* the whole text, for comparison */
 	List	   *lines;			/* of HbaLine *; pg_hba.conf only */
-	List	   *groups;			/* of char *: roles whose members are meant */
-	bool		names_same_role;	/* a database's name may be such a role's */
+	List	   *groups;			/* of char *: roles named as groups */
+	bool		names_same_role;	/* a database's name may be a group's name
+									 * (samerole) */
 } RuleFile;
 
 static RuleFile hba_file;
 static RuleFile ident_file;
 
-/* Have all groups been seen to be readable, and cached, since a role last changed? */
+/*
+ * Have all groups been found readable, and cached, since a role last changed?
+ */
 static bool groups_are_readable = false;
 
 static void
@@ -102,7 +108,7 @@ read_token(RuleFile *file, const AuthToken *token)
 		file->names_same_role = true;
 }
 
-/* What is wrong with it is the server's to report. */
+/* Errors in the file are left to the server to report. */
 static void
 read_file(RuleFile *file, const char *name, bool is_hba)
 {
@@ -180,7 +186,7 @@ load_rules(RuleFile *in_force, const char *name, bool (*load) (void))
 		}
 		forget_file(&after);
 		if (!loaded)
-			return;				/* what was read before stays */
+			return;				/* what was read before stays in force */
 		forget_file(in_force);
 	}
 }
@@ -207,8 +213,8 @@ is_readable(const char *role_name)
 }
 
 /*
- * And cached, by the same snapshot: so none is read again before an invalidation
- * has come, and with it forget_groups().
+ * Finds groups readable and caches them, by the same snapshot: so none is read
+ * again before an invalidation has come, and with it forget_groups().
  */
 static bool
 are_readable(List *groups)
@@ -232,7 +238,10 @@ asks_for_groups(void)
 	return hba_file.groups != NIL || ident_file.groups != NIL || hba_file.names_same_role;
 }
 
-/* The server's code looks for a group in a list of all that the role is a member of. */
+/*
+ * The server's code looks for a group in a list of all memberships of the
+ * role.
+ */
 static bool
 has_few_memberships(const char *role_name)
 {
@@ -283,7 +292,7 @@ baton_hba_wants_gss(void)
 	return false;
 }
 
-/* Does the server's code look at the line's address for that client? */
+/* Does the server's code check the line's address for that client? */
 static bool
 address_counts(const BatonClient *client, const HbaLine *line)
 {
@@ -334,12 +343,12 @@ would_match(const BatonClient *client, const char *pattern)
 	return line;
 }
 
-/* By what the lines decide, up to the one that matches without host names. */
+/* What the lines depend on, up to the one that matches without host names. */
 typedef struct Reached
 {
-	bool		host_name;		/* a name server decides */
-	bool		network;		/* this machine's interfaces count */
-	bool		groups;			/* memberships do */
+	bool		host_name;		/* a name server */
+	bool		network;		/* this machine's interfaces */
+	bool		groups;			/* memberships */
 } Reached;
 
 static Reached

@@ -20,35 +20,37 @@
  * ----------------------------------------------------------------
  */
 
-/* In the launcher, once, before it is first asked. */
+/* Called in the launcher, once, before the first match. */
 extern void baton_hba_init(void);
 
 /*
- * (Re)reads pg_hba.conf and pg_ident.conf.  A file with errors is reported to
- * the log and leaves what was read before in force, as the postmaster does.
+ * (Re)reads pg_hba.conf and pg_ident.conf.  Errors in a file are logged, and
+ * leave what was read before in force, as in the postmaster.
  */
 extern void baton_hba_load(void);
 
 /*
- * May the rules be asked about that client, whose role can be read, if there is
- * one?  If not, nobody but a backend can say.  After baton_roles_hold(), and good
- * as long as that.
+ * Can the rules be matched for that client?  If not, only a backend can
+ * decide.  The client's role, if it exists, must be readable.  Called after
+ * baton_roles_hold(), and valid as long as its locks are held.
  */
 extern bool baton_hba_can_answer(const BatonClient *client);
 
 /*
- * The first line that matches, NULL if none does.  Valid until the next load.
- * Within a transaction, if baton_hba_can_answer().  *by_host_name is set if a line
- * before it matches should the client's address have a certain name: only a backend
- * can say.  *by_network is set if this machine's interfaces had a say: they change
- * unnoticed.  *by_groups is set if memberships may have had one.
+ * The first line that matches, or NULL.  Valid until the next load.  Within a
+ * transaction, if baton_hba_can_answer(). *by_host_name is set if a line
+ * before it matches should the client's address have a certain name: then only
+ * a backend can decide. *by_network is set if the result depends on this
+ * machine's interfaces, which change without notice. *by_groups is set if it
+ * may depend on memberships.
  */
 extern const HbaLine *baton_hba_match(const BatonClient *client, bool *by_host_name,
 									  bool *by_network, bool *by_groups);
 
 /*
- * Is there a line that only a client with GSSAPI encryption can come in by, or that
- * refuses all others?  Of lines that could not be read nothing is known.
+ * Is there a line that only a client with GSSAPI encryption can match and be
+ * admitted by, or that refuses all others?  Lines that could not be read are
+ * ignored.
  */
 extern bool baton_hba_wants_gss(void);
 

@@ -1,23 +1,22 @@
 /*-------------------------------------------------------------------------
  *
  * login.c
- *		The dispatcher's questions about clients that want to log in.
+ *		The dispatcher's questions about clients that log in.
  *
- * The dispatcher does the talking with the client; what is right or wrong is
- * decided here, from the server's own catalogs and pg_hba.conf, with the
- * server's own messages (which are the server's translations, too: _() looks
- * into its catalog).  The checks are those of ClientAuthentication,
- * InitializeSessionUserId and InitPostgres with CheckMyDatabase, in that
- * order.
+ * The dispatcher exchanges the messages with the client; this code decides,
+ * from the server's own catalogs and pg_hba.conf, with the server's own
+ * messages (in the server's translations, too: _() looks into its catalog).
+ * The checks are those of ClientAuthentication, InitializeSessionUserId and
+ * InitPostgres with CheckMyDatabase, in that order.
  *
  * No row that is partly in a TOAST table can be read here (catalog_watch.c
- * says why), and to try is the launcher's end.  So no
- * catalog cache of roles or databases is asked for a row; what only such a
- * row can tell is left to the pool's backend, which logs in as the same role
- * and then greets the session itself (ask_backend).
+ * says why), and the attempt would end the launcher.  So no catalog cache of
+ * roles or databases is asked for a row.  What only such a row can tell is
+ * left to the pool's backend, which logs in as the same role and then greets
+ * the session itself (ask_backend).
  *
- * A role that does not exist costs the same path as one that does: look-up,
- * pg_hba.conf, and the same fields in the answer.
+ * A role that does not exist takes the same path as an existing role:
+ * look-up, pg_hba.conf, and the same fields in the answer.
  *
  * Portions Copyright (c) 2026, the pg_baton developers
  *
@@ -59,8 +58,8 @@ typedef BatonLoginAnswer Answer;
 typedef struct Question
 {
 	BatonLoginQuestion asked;
-	const char *user;			/* as ProcessStartupPacket cuts names that are
-								 * too long, as the next one */
+	const char *user;			/* both names truncated as
+								 * ProcessStartupPacket does */
 	const char *database;
 	SockAddr	address;
 } Question;
@@ -88,8 +87,8 @@ refuse(Answer *answer, int code, const char *message)
 }
 
 /*
- * The role, and its verifier as get_role_password (crypt.c) gives it: none if
- * the password has expired, for then no password is right.
+ * The role, and its verifier as get_role_password (crypt.c) returns it: none
+ * if the password has expired, since no password is right then.
  */
 static void
 look_up_role(const Question *question, Answer *answer, BatonRole *role)
@@ -106,7 +105,7 @@ look_up_role(const Question *question, Answer *answer, BatonRole *role)
 		answer->verifier = role->verifier;
 }
 
-/* In the server the attempt to read such a role is the end of the backend. */
+/* In the server the attempt to read such a role ends the backend. */
 static void
 refuse_unreadable(const Question *question, Answer *answer)
 {
@@ -118,7 +117,7 @@ refuse_unreadable(const Question *question, Answer *answer)
 	answer->refusal_hint = "Set the role's password again.";
 }
 
-/* No line of pg_hba.conf lets the client in; texts of ClientAuthentication. */
+/* No line of pg_hba.conf admits the client; texts of ClientAuthentication. */
 static void
 refuse_by_hba(const Question *question, Answer *answer, bool by_line)
 {
@@ -139,8 +138,8 @@ refuse_by_hba(const Question *question, Answer *answer, bool by_line)
 }
 
 /*
- * What a line asks of a client's certificate before anything else, as
- * ClientAuthentication does.  False if that is the end.
+ * What a line demands of a client's certificate before anything else, as in
+ * ClientAuthentication.  Returns false if the client is refused.
  */
 static bool
 check_certificate(const Question *question, Answer *answer, const HbaLine *line)
@@ -162,9 +161,10 @@ check_certificate(const Question *question, Answer *answer, const HbaLine *line)
 
 /*
  * Is the certificate this role's (CheckCertAuth in auth.c)?  If not, the
- * method has failed, and with the method's own words (auth_failed).  Other
- * libraries' ClientAuthentication_hook hears of that, as of a wrong password: so
- * where backends authenticate, one refuses such a client, and writes the log.
+ * method has failed, with the method's own words (auth_failed).
+ * ClientAuthentication_hook of other libraries is called for that, as for a
+ * wrong password: so where backends authenticate, a backend refuses such a
+ * client, and writes the log.
  */
 static void
 check_certificate_name(const Question *question, Answer *answer, const HbaLine *line)
@@ -203,9 +203,9 @@ check_certificate_name(const Question *question, Answer *answer, const HbaLine *
 }
 
 /*
- * The method the dispatcher has to carry out.  For "md5" that depends on the
- * verifier, and where there is none on password_encryption, so that the
- * client of a user that does not exist sees what most others see
+ * The method that the dispatcher carries out.  For "md5" it depends on the
+ * verifier, and without a verifier on password_encryption, so that the client
+ * of a user that does not exist sees what most others see
  * (CheckPWChallengeAuth in auth.c).
  */
 static void
@@ -287,8 +287,8 @@ choose_method(const Question *question, Answer *answer)
 }
 
 /*
- * Connections of that role or database (the other is InvalidOid) that are
- * not the pool's own backends.  Approximate, as the limits are in the server
+ * Connections of that role or database (the other is InvalidOid) that are not
+ * the pool's own backends.  Approximate, as the limits are in the server
  * itself.
  */
 static int32
@@ -303,7 +303,7 @@ foreign_connections(Oid role, Oid database)
 
 		if (slot->state == BATON_BACKEND_FREE)
 			continue;
-		/* NULL for 0 */
+		/* returns NULL for 0 */
 		proc = BackendPidGetProc((int) slot->pid);
 		if (proc != NULL &&
 			(OidIsValid(role) ? proc->roleId == role : proc->databaseId == database))
@@ -312,7 +312,7 @@ foreign_connections(Oid role, Oid database)
 	return Max(count, 0);
 }
 
-/* As InitializeSessionUserId.  False if the role is refused. */
+/* As InitializeSessionUserId.  Returns false if the role is refused. */
 static bool
 check_role(const Question *question, Answer *answer, const BatonRole *role)
 {
@@ -337,10 +337,10 @@ check_role(const Question *question, Answer *answer, const BatonRole *role)
 }
 
 /*
- * Where not everybody may connect, a role may by its memberships; up to 15 that
- * depends on rolinherit of the roles between (roles_is_member_of in acl.c; from 16
- * on on pg_auth_members), too.  Whose answer it is must not matter here, or the
- * time of an answer would tell who exists.
+ * If PUBLIC may not connect, a role may by its memberships; up to 15 that also
+ * depends on rolinherit of the roles between (roles_is_member_of in acl.c;
+ * from 16 on it depends on pg_auth_members).  The result must be the same for
+ * all roles, or the time of an answer would tell which roles exist.
  */
 static uint8
 concerns_of_privileges(HeapTuple row)
@@ -396,7 +396,11 @@ check_database(const Question *question, Answer *answer)
 	}
 
 	answer->ask_backend = privilege == BATON_PRIVILEGE_UNKNOWN;
-	/* greetings that are kept on a standby hear of none that is made */
+
+	/*
+	 * on a standby nothing invalidates kept greetings when a trigger is
+	 * created
+	 */
 	answer->fires_triggers = RecoveryInProgress() && baton_login_triggers_marked(form);
 }
 
@@ -415,13 +419,14 @@ init_answer(Answer *answer)
 }
 
 /*
- * For how long the dispatcher may give this answer again without asking, as
- * long as login_generation stays (catalog_watch.c): for ever, or up to the
- * role's VALID UNTIL; never if it depends on what changes unnoticed, as a name
- * server's word.  On a standby the startup process changes the catalogs, in
- * which no hook of ours runs.  Counts of connections are not meant by that: with
- * a limit the dispatcher asks again for whoever has proved itself, but not for
- * the challenge, or that would tell such a role from one that does not exist.
+ * Sets for how long the dispatcher may reuse this answer, as long as
+ * login_generation stays (catalog_watch.c): for ever, or until the role's
+ * VALID UNTIL; never if the answer depends on what changes without notice,
+ * such as a name server's reply.  On a standby the startup process changes the
+ * catalogs, in which no hook of pg_baton runs.  Counts of connections do not
+ * prevent reuse: with a limit the dispatcher asks again after a client has
+ * proved its identity, but not for the challenge, which would distinguish such
+ * a role from one that does not exist.
  */
 static void
 limit_answer(Answer *answer)
@@ -444,24 +449,24 @@ decide(const Question *question, Answer *answer)
 	else
 		choose_method(question, answer);
 	if (answer->refuse_first || answer->refuse_method)
-		answer->verifier = "";	/* the dispatcher need not know it */
+		answer->verifier = "";	/* the dispatcher does not need it */
 	else if (answer->refuse_proof)
 	{
-		/* what would be found is of no use */
+		/* the result would not be used */
 	}
 	else if (check_role(question, answer, &role))
 		check_database(question, answer);
 	else
 	{
-		/* for nothing but to take the time that it takes for others */
+		/* takes the time that the check takes for other roles */
 		Answer		unused = *answer;
 
 		check_database(question, &unused);
-		/* and to be forgotten when theirs are */
+		/* the answer is invalidated when those for other roles are */
 		answer->concerns = unused.concerns;
 		answer->database_hash = unused.database_hash;
 	}
-	/* of one who does not exist, too, as it takes its time */
+	/* also for a role that does not exist, as it takes its time */
 	if (baton_pool_is_native(answer->role, answer->database, &answer->max_sessions,
 							 &answer->is_apart))
 		answer->native = BATON_NATIVE_POOL_MODE;
@@ -469,7 +474,7 @@ decide(const Question *question, Answer *answer)
 		answer->native = BATON_NATIVE_FAILED_CHECK;
 	limit_answer(answer);
 
-	/* the answer's own is wiped when it has been sent */
+	/* the answer's own verifier is wiped after sending */
 	if (answer->verifier != role.verifier)
 		baton_role_wipe(&role);
 }
@@ -491,7 +496,10 @@ baton_login_answer(const char *bytes, Size length, StringInfo out)
 	{
 		PG_TRY();
 		{
-			/* the start processes invalidations: we see what has committed */
+			/*
+			 * the start processes invalidations: what has committed is
+			 * visible
+			 */
 			SetCurrentStatementStartTimestamp();
 			StartTransactionCommand();
 			/* as InitPostgres: serializable would fail on a standby */
@@ -528,7 +536,7 @@ baton_login_answer(const char *bytes, Size length, StringInfo out)
 		answer.request = question.asked.request;
 		baton_write_login_answer(out, &answer);
 	}
-	/* a verifier must not lie about in free memory longer than it is needed */
+	/* a verifier must not remain in freed memory */
 	if (answer.verifier[0] != '\0')
 		explicit_bzero(unconstify(char *, answer.verifier), strlen(answer.verifier));
 	MemoryContextDelete(context);

@@ -1,8 +1,8 @@
 /*-------------------------------------------------------------------------
  *
  * pool_settings.c
- *		What ALTER ROLE, ALTER DATABASE and the configuration say about a pool and
- *		about a backend's start.
+ *		What ALTER ROLE, ALTER DATABASE and the configuration set for a pool
+ *		and for a backend's start.
  *
  * Portions Copyright (c) 2026, the pg_baton developers
  *
@@ -47,11 +47,10 @@
  *
  * The catalog has no cache, and the launcher, which is connected to no
  * database, cannot open it: its relcache entry would have to be made from
- * pg_class.  But where it is stored is known without that, for it is a mapped
- * relation (relmapper.c).  So its pages are read directly.
+ * pg_class.  But the catalog is a mapped relation (relmapper.c), so its file
+ * is known without that, and its pages are read directly.
  *
  * The table is small: a row for each role and database that has settings.
- * ----------------------------------------------------------------
  */
 
 static void
@@ -77,8 +76,8 @@ scan_page(Buffer buffer, Snapshot snapshot,
 }
 
 /*
- * Calls `visit` for each row that a new backend would see.  In a transaction;
- * the row is a page's own, which is locked: no catalog may be read.
+ * Calls `visit` for each row that a new backend would see.  In a transaction.
+ * The row lies in a locked page: `visit` must not read a catalog.
  */
 static void
 settings_scan(void (*visit) (HeapTuple row, void *argument), void *argument)
@@ -103,21 +102,24 @@ settings_scan(void (*visit) (HeapTuple row, void *argument), void *argument)
 }
 
 /* ----------------------------------------------------------------
- *		Noticing on a standby what a backend reads only when it starts.
+ *		Noticing on a standby changes of what a backend reads only when it
+ *		starts.
  *
- * Problem: what catalog_watch.c sees in the transaction that changes roles
- * or their settings happens on the primary.  Here the startup process replays
- * it, in which nothing of ours runs, and backends from before would go on to
+ * Problem: the transactions in which catalog_watch.c sees changes of roles or
+ * their settings run on the primary.  On the standby the startup process
+ * replays them, and runs none of this code, so older backends would go on to
  * serve new clients.
  *
  * Decision: on a standby the launcher is asked about each client that logs in
- * (login.c lets nothing be kept there), and looks before it answers: the rows of
- * pg_db_role_setting that a new backend would see are compared with the last
- * time's.
- * ----------------------------------------------------------------
+ * (login.c allows no answer to be kept there).  Before it answers, it
+ * compares the rows of pg_db_role_setting that a new backend would see with
+ * those of the last time.
  */
 
-/* Was this a standby when we last looked?  The look after still counts. */
+/*
+ * Was this a standby at the last look?  The first look after a promotion still
+ * counts.
+ */
 static bool was_standby = false;
 
 static uint64 last_fingerprint = 0;
@@ -128,7 +130,7 @@ add_row(HeapTuple tuple, void *argument)
 	*(uint64 *) argument += baton_settings_row_hash(tuple);
 }
 
-/* One number for the rows of pg_db_role_setting, as catalog_watch.c makes it. */
+/* A hash of the rows of pg_db_role_setting, made as in catalog_watch.c. */
 static uint64
 settings_fingerprint(void)
 {
@@ -154,25 +156,25 @@ baton_settings_standby_look(void)
 }
 
 /* ----------------------------------------------------------------
- *		What backends take from the configuration only when they start.
+ *		What backends read from the configuration only when they start.
  *
  * A client that connects after a reload expects the new values of all
- * parameters.  For most a pooled backend has them, for it reloads like any
- * other.  But
- *	- parameters of context backend and superuser-backend are taken over by
- *	  the postmaster only, for those to come (set_config_option in guc.c);
- *	- libraries that are to be preloaded into a session are loaded once
- *	  (process_session_preload_libraries in miscinit.c);
- *	- temp_buffers is the process's once it has local buffers (pg_guc.c);
- *	- client_encoding is not changed in a running backend outside a
- *	  transaction (check_client_encoding in variable.c).
+ * parameters.  A pooled backend reloads like any other, so it has most of
+ * them.  But
+ * - only the postmaster takes over parameters of context backend and
+ *   superuser-backend, for later backends (set_config_option in guc.c);
+ * - libraries that are preloaded into a session are loaded once
+ *   (process_session_preload_libraries in miscinit.c);
+ * - temp_buffers is fixed once the process has local buffers (pg_guc.c);
+ * - client_encoding is not changed in a running backend outside a transaction
+ *   (check_client_encoding in variable.c).
+ *
  * When the files give another value of one of these, the dispatcher is told,
  * and new clients are served by backends that are started from then on.
  *
- * The launcher's own values would not do: it is a running process as well.  So
- * the files are parsed once more, as ProcessConfigFileInternal does, the last
- * mention of a name winning.
- * ----------------------------------------------------------------
+ * The launcher's own values do not tell, since it is a running process as
+ * well.  So the files are parsed once more, as in ProcessConfigFileInternal;
+ * the last mention of a name wins.
  */
 
 bool
@@ -193,7 +195,7 @@ baton_start_settings(void)
 
 	initStringInfo(&text);
 
-	/* what is wrong with the files has been logged by the postmaster */
+	/* the postmaster has logged the errors in the files */
 	(void) ParseConfigFile(ConfigFileName, true, NULL, 0, 0, DEBUG2, &head, &tail);
 	(void) ParseConfigFile(PG_AUTOCONF_FILENAME, false, NULL, 0, 0, DEBUG2, &head, &tail);
 
@@ -218,20 +220,20 @@ baton_start_settings(void)
 }
 
 /* ----------------------------------------------------------------
- *		What ALTER ROLE and ALTER DATABASE say about a pool.
+ *		What ALTER ROLE and ALTER DATABASE set for a pool.
  *
- * A pool's limits are parameters, set as any others are for a role, a database,
- * or a role in a database, and with the same precedence: process_settings() in
- * postinit.c, which a new backend goes by.  But they must count where no backend
- * of the pool has been started yet, and for running ones as soon as they change.
- * So the dispatcher asks the launcher, and again whenever catalog_watch.c has
- * noticed a change.  What no row says is what the configuration says.
+ * A pool's limits are parameters, set as any others for a role, a database,
+ * or a role in a database, and with the same precedence: that of
+ * process_settings() in postinit.c, which a new backend follows.  But they
+ * must count where no backend of the pool has been started yet, and for
+ * running pools as soon as they change.  So the dispatcher asks the launcher,
+ * and again whenever catalog_watch.c has noticed a change.  A value that no
+ * row sets comes from the configuration.
  *
  * A role may add settings of its own to its row, and so make it as long as it
- * likes.  A row that is stored out of line is read by pg_catalogs.c; one that is
- * too long, or cannot be read, is taken to set the strictest limits, and the log
- * says so.
- * ----------------------------------------------------------------
+ * likes. pg_catalogs.c reads a row that is stored out of line.  A row that is
+ * too long, or cannot be read, counts as setting the strictest limits, and
+ * the log says so.
  */
 
 #define NO_ROOM_WAIT_MS 20
@@ -255,7 +257,7 @@ typedef struct PoolSetting
 {
 	const char *name;
 	int		   *configured;
-	const struct config_enum_entry *options;	/* NULL: a number */
+	const struct config_enum_entry *options;	/* NULL: an integer */
 	int			flags;			/* GUC_UNIT_* */
 } PoolSetting;
 
@@ -270,12 +272,13 @@ static const PoolSetting settings[] =
 
 #define SETTINGS lengthof(settings)
 
-/*
- * A row of more settings is not looked through: it would hold up all logins.
- */
+/* A longer row is not searched: that would delay all logins. */
 #define LONGEST_ROW (64 * 1024)
 
-/* What such a row sets; of others a role can only gain by losing them. */
+/*
+ * The values assumed for such a row.  Its other settings are ignored: their
+ * loss restricts no role.
+ */
 static const struct
 {
 	int		   *configured;
@@ -291,18 +294,18 @@ static const struct
 	{&baton_pool_memory_kb, 1024},
 };
 
-/* Who is asked about, and what has been found. */
+/* The role and database of a question, and the values found for them. */
 typedef struct Search
 {
 	Oid			role;
 	Oid			database;
 	TupleDesc	description;
-	List	   *rows;			/* about them, copied */
+	List	   *rows;			/* copies of the rows that apply */
 	int			values[SETTINGS];
 	uint32		sources[SETTINGS];	/* BATON_SOURCE_*: the greater, the more
-									 * closely it is about them */
+									 * specific */
 	bool		has_own_start;	/* the role has a setting that only a starting
-								 * backend takes */
+								 * backend reads */
 } Search;
 
 static bool
@@ -339,7 +342,7 @@ read_setting(Search *search, const char *text, uint32 source)
 		size_t		length = strlen(settings[i].name);
 		int			number;
 
-		/* parameters' names know no case (guc_name_compare) */
+		/* names of parameters are case-insensitive (guc_name_compare) */
 		if ((size_t) (value - text) == length && source > search->sources[i] &&
 			pg_strncasecmp(text, settings[i].name, length) == 0 &&
 			read_value(&settings[i], value + 1, &number))
@@ -350,7 +353,10 @@ read_setting(Search *search, const char *text, uint32 source)
 	}
 }
 
-/* Is the row about them, and how closely?  As process_settings() ranks them. */
+/*
+ * Does the row apply to the role and database, and how specifically?  Ranked
+ * as in process_settings().
+ */
 static bool
 is_about(Form_pg_db_role_setting row, const Search *search, uint32 *source)
 {
@@ -367,7 +373,10 @@ is_about(Form_pg_db_role_setting row, const Search *search, uint32 *source)
 	return true;
 }
 
-/* Where the launcher's own value comes from, which is everybody's. */
+/*
+ * The source of the launcher's own value, which applies to all roles and
+ * databases.
+ */
 static uint32
 configured_source(const PoolSetting *setting)
 {
@@ -378,7 +387,7 @@ configured_source(const PoolSetting *setting)
 	return record->source == PGC_S_ARGV ? BATON_SOURCE_COMMAND_LINE : BATON_SOURCE_FILE;
 }
 
-/* The page is locked: later. */
+/* Copies the row, to be read when the page is no longer locked. */
 static void
 keep_row(HeapTuple row, void *argument)
 {
@@ -389,7 +398,7 @@ keep_row(HeapTuple row, void *argument)
 		search->rows = lappend(search->rows, heap_copytuple(row));
 }
 
-/* Its settings; NULL if they cannot be looked through. */
+/* The row's settings, or NULL if they cannot be searched. */
 static ArrayType *
 row_settings(Datum stored)
 {
@@ -469,7 +478,11 @@ search_settings(Search *search)
 		search->values[i] = *settings[i].configured;
 		search->sources[i] = configured_source(&settings[i]);
 	}
-	/* as old as the rows, or what is toasted of them might go meanwhile */
+
+	/*
+	 * as old as the rows, or vacuum might remove their toasted values
+	 * meanwhile
+	 */
 	snapshot = RegisterSnapshot(GetLatestSnapshot());
 	search->rows = NIL;
 	settings_scan(keep_row, search);
@@ -497,7 +510,7 @@ baton_pool_is_native(Oid role, Oid database, int32 *max_sessions, bool *is_apart
 	return is_native;
 }
 
-/* False: the server's table of locks is full. */
+/* Returns false if the server's table of locks is full. */
 static bool
 search_if_there_is_room(Search *search)
 {
@@ -526,9 +539,9 @@ search_if_there_is_room(Search *search)
 }
 
 /*
- * A role's locks may leave no room for this one.  Were the launcher to end with the
- * error, nobody could log in for the second until it is there again; and strict
- * limits that are made up would stay when the locks are gone.  So it waits.
+ * A role's locks may leave no room for this lock.  If the error ended the
+ * launcher, no client could log in for the second until it is restarted; and
+ * assumed strict limits would outlast the locks.  So this function waits.
  */
 static void
 search_when_there_is_room(Search *search)

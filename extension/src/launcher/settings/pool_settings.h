@@ -1,8 +1,8 @@
 /*-------------------------------------------------------------------------
  *
  * pool_settings.h
- *		What ALTER ROLE, ALTER DATABASE and the configuration say about a pool and
- *		about a backend's start.
+ *		What ALTER ROLE, ALTER DATABASE and the configuration set for a pool
+ *		and for a backend's start.
  *
  * Portions Copyright (c) 2026, the pg_baton developers
  *
@@ -16,29 +16,32 @@
 #include "utils/guc.h"
 
 /* ----------------------------------------------------------------
- *		Noticing on a standby what a backend reads only when it starts.
- * ----------------------------------------------------------------
+ *		Noticing on a standby changes of what a backend reads only when it
+ *		starts.
  */
 
-/* The launcher, in a transaction, before it answers a client that logs in. */
+/*
+ * Called by the launcher, in a transaction, before it answers about a client
+ * that logs in.
+ */
 extern void baton_settings_standby_look(void);
 
 /* ----------------------------------------------------------------
- *		What backends take from the configuration only when they start.
- * ----------------------------------------------------------------
+ *		What backends read from the configuration only when they start.
  */
 
 struct config_generic;
 
-/* Is this parameter for a starting backend alone to take? */
+/* Does only a starting backend read this parameter? */
 extern bool baton_counts_at_start(const struct config_generic *record);
 
-/* All of it, as text to be compared with the last time's; palloc'd. */
+/*
+ * All these settings, as text to be compared with the last time's; palloc'd.
+ */
 extern char *baton_start_settings(void);
 
 /* ----------------------------------------------------------------
- *		What ALTER ROLE and ALTER DATABASE say about a pool.
- * ----------------------------------------------------------------
+ *		What ALTER ROLE and ALTER DATABASE set for a pool.
  */
 
 /* pg_baton.pool_max_backends, pool_min_backends, pool_max_sessions; -1: none */
@@ -58,14 +61,15 @@ extern int	baton_pool_mode;
 extern const struct config_enum_entry baton_pool_modes[];
 
 /*
- * Answers a POOL_QUESTION of the dispatcher.  False if it is not understood.
+ * Answers a POOL_QUESTION of the dispatcher.  Returns false if it is not
+ * understood.
  */
 extern bool baton_pool_settings_answer(const char *bytes, Size length, StringInfo answer);
 
 /*
- * For a client that logs in: shall a role's sessions in a database be native, how
- * many may there be (-1: no limit), and must backends that serve them serve no other role?
- * In a transaction.
+ * For a client that logs in: returns whether a role's sessions in a database
+ * are native, the limit of their number (-1: none), and whether backends that
+ * serve them must serve no other role.  In a transaction.
  */
 extern bool baton_pool_is_native(Oid role, Oid database, int32 *max_sessions, bool *is_apart);
 

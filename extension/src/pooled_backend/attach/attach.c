@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * attach.c
- *		How an ordinary backend becomes a pooled one.
+ *		An ordinary backend becomes a pooled one.
  *
  * Portions Copyright (c) 2026, the pg_baton developers
  *
@@ -51,30 +51,34 @@
 /* ----------------------------------------------------------------
  *		A backend that the dispatcher opens for a pool's sessions.
  *
- * Problem: a pool's sessions have logged in, and on the server's own port nobody would
- * ask them again.  The pool needs further backends, and a backend logs in: by
- * pg_hba.conf, which may not let the dispatcher in as that role; with a password
- * that nobody keeps; and by what InitPostgres() asks of the role, which may be
- * NOLOGIN by now, or have another name, a CONNECTION LIMIT, no CONNECT privilege.
+ * Problem: a pool's sessions have logged in, and on the server's own port they
+ * would not have to log in again. The pool needs further backends, and a
+ * backend logs in: by pg_hba.conf, which may not let the dispatcher in as that
+ * role; with a password that is stored nowhere; and by what InitPostgres()
+ * requires of the role, which may by now be NOLOGIN, or have another name, a
+ * CONNECTION LIMIT, or no CONNECT privilege.
  *
- * What PostgreSQL guarantees, in 15 to 18: with the whole startup packet read, and
- * before ClientAuthentication() (auth.c), a starting backend calls out in one case:
- * it answers protocol options that it does not know ("_pq_." and a name) with
- * NegotiateProtocolVersion (ProcessStartupPacket() in postmaster.c, in
- * backend_startup.c since 18), which goes through PqCommMethods, a variable that
- * forked children inherit.  InitPostgres() (postinit.c) looks the role up by the
- * pointer that PostgresMain() was given, which is MyProcPort->user_name; after
- * ClientAuthentication_hook, in a transaction, with the shared catalogs at hand.
+ * What PostgreSQL guarantees, in 15 to 18: with the whole startup packet read,
+ * and before ClientAuthentication() (auth.c), a starting backend calls out in
+ * one case: it answers protocol options that it does not know ("_pq_." and a
+ * name) with NegotiateProtocolVersion (ProcessStartupPacket() in postmaster.c,
+ * in backend_startup.c since 18), which goes through PqCommMethods, a variable
+ * that forked children inherit. InitPostgres() (postinit.c) looks the role up
+ * by the pointer that PostgresMain() was given, which is
+ * MyProcPort->user_name; it does so after ClientAuthentication_hook, in a
+ * transaction, with the shared catalogs available.
  *
- * Decision: the dispatcher sends such an option, and in pg_baton.attach the slot,
- * its token and the OID of a role, one of those whose sessions wait.  Such a backend goes
- * by rules of ours (pg_hba.c), which let it in.  The name is written into memory that
- * has room for any, and once more after authentication: the role's name as it is now, where
- * it may log in; else a superuser's who may.  Whom it serves then it becomes (identity.c).
+ * Decision: the dispatcher sends such an option, and in pg_baton.attach the
+ * slot, its token and the OID of a role whose session waits. Such a backend
+ * uses rules of ours (pg_hba.c), which let it in. The role's name is written
+ * into memory with room for any name, and again after authentication: the
+ * role's present name, if the role may log in; otherwise the name of a
+ * superuser that may. Later the backend changes to the role that it serves
+ * (identity.c).
  *
- * Who may do so: whoever knows the slot's attach_token, which the dispatcher
- * has just written to CONTROL.  None but the server's system user can read
- * that, and such a one is superuser anyway.
+ * Security: the option requires the slot's attach_token, which the dispatcher
+ * has just written to CONTROL. Only the server's system user can read CONTROL,
+ * and that user has a superuser's power anyway.
  * ----------------------------------------------------------------
  */
 
@@ -85,15 +89,15 @@ static PQcommMethods methods;
 
 static Oid	opened_for = InvalidOid;
 
-/* It is to serve no other role. */
+/* The backend must serve no other role. */
 static bool is_apart = false;
 
-/* What MyProcPort->user_name is, of NAMEDATALEN bytes. */
+/* The memory of MyProcPort->user_name, NAMEDATALEN bytes. */
 static char *user_name = NULL;
 
 /*
- * As whom it was to start, if that role may log in, and whether it is to serve no other;
- * InvalidOid if the dispatcher has not opened it.
+ * The role that the dispatcher opened this backend for, and whether it must
+ * serve no other; InvalidOid if the dispatcher did not open it.
  */
 static Oid
 baton_opened_for(bool *apart)
@@ -105,8 +109,9 @@ baton_opened_for(bool *apart)
 /* ---- before authentication ---------------------------------------------- */
 
 /*
- * The slot that this backend is started for, and its role; NULL if that is not the
- * dispatcher's word.  Options come as they were sent.
+ * Parses the slot that this backend starts for, and its role. Returns NULL if
+ * the option does not come from the dispatcher. `options` are as they were
+ * sent.
  */
 static BatonBackendSlot *
 read_slot(const char *options, Oid *role, bool *apart)
@@ -136,7 +141,7 @@ read_slot(const char *options, Oid *role, bool *apart)
 static void
 begin(BatonBackendSlot *slot, Oid role, bool apart)
 {
-	/* login.c counts connections that are not the pool's */
+	/* login.c counts connections that do not belong to the pool */
 	slot->pid = MyProcPid;
 	baton_entry_begin_as_nobody(&MyProcPort->raddr);
 
@@ -149,7 +154,7 @@ begin(BatonBackendSlot *slot, Oid role, bool apart)
 	baton_others_overrule();
 }
 
-/* Each process's first message. */
+/* Handles the process's first message. */
 static int
 first_message(char type, const char *body, size_t length)
 {
@@ -178,12 +183,12 @@ baton_opening_init(void)
 	PqCommMethods = &methods;
 }
 
-/* ---- as whom it starts -------------------------------------------------- */
+/* ---- the role that the backend starts as -------------------------------- */
 
 /*
- * InitializeSessionUserId() in miscinit.c and CheckMyDatabase() in postinit.c let it
- * in, as far as it is the role that they look at.  A list of privileges that cannot be
- * read here is theirs to read.
+ * Would InitializeSessionUserId() in miscinit.c and CheckMyDatabase() in
+ * postinit.c accept the role, as far as they look at the role? A list of
+ * privileges that cannot be read here is left to them.
  */
 static bool
 may_log_in(const BatonRole *role, HeapTuple database)
@@ -200,8 +205,8 @@ may_log_in(const BatonRole *role, HeapTuple database)
 }
 
 /*
- * ClientAuthentication() is over: the dispatcher has opened this backend, and
- * InitPostgres() has yet to look up as whom it starts.
+ * ClientAuthentication() is over. The dispatcher has opened this backend, and
+ * InitPostgres() has yet to look up the role that it starts as.
  */
 static void
 opening_authenticated(void)
@@ -215,7 +220,7 @@ opening_authenticated(void)
 	if (MyProcPort->user_name != user_name)
 		elog(FATAL, "the name of a backend's role is not where it is expected");
 	database = baton_database_row(MyProcPort->database_name);
-	/* one that does not exist is refused with the server's own words */
+	/* the server itself refuses a role that does not exist */
 	if (!baton_role_by_oid(opened_for, &role))
 		name = baton_superuser_who_may_log_in();
 	else
@@ -230,14 +235,14 @@ opening_authenticated(void)
 }
 
 /* ----------------------------------------------------------------
- *		How an ordinary backend becomes a pooled one.
+ *		An ordinary backend becomes a pooled one.
  *
  * The dispatcher connects as any client would, with the startup option
- * pg_baton.attach=<slot>:<token>:<role>:<apart>.  ClientAuthentication_hook, which every
- * backend runs once its client has proved itself, sees the option and puts
- * the boundary in place (boundary.c); the first ReadyForQuery then calls
- * baton_attach.  The token is checked before, and by the dispatcher: a client
- * that sends such an option by itself is refused.
+ * pg_baton.attach=<slot>:<token>:<role>:<apart>. ClientAuthentication_hook,
+ * which every backend runs once its client is authenticated, sees the option
+ * and puts the boundary in place (boundary.c); the first ReadyForQuery then
+ * calls baton_attach. The token is checked before, and by the dispatcher: a
+ * client that sends such an option itself is refused.
  * ----------------------------------------------------------------
  */
 
@@ -276,8 +281,9 @@ refuse(const char *why)
 }
 
 /*
- * The dispatcher must not assign anything to a backend that is exiting.  A new
- * dispatcher may have given the slot to another, which has written its pid.
+ * The dispatcher must not assign sessions to a backend that is exiting. A new
+ * dispatcher may have given the slot to another backend, which has written its
+ * pid.
  */
 static void
 retire_at_exit(int code, Datum arg)
@@ -287,7 +293,7 @@ retire_at_exit(int code, Datum arg)
 							BATON_BACKEND_RETIRING);
 }
 
-/* WELCOME or REFUSED, whatever comes first. */
+/* Receives WELCOME or REFUSED. */
 static void
 receive_welcome(BatonIncoming *welcome, BatonWelcome *said)
 {
@@ -297,8 +303,7 @@ receive_welcome(BatonIncoming *welcome, BatonWelcome *said)
 		refuse("the dispatcher closed the control connection");
 	if (welcome->frame.kind == BATON_MSG_REFUSED)
 	{
-		BatonWireReader in = baton_incoming_reader(welcome);
-
+		in = baton_incoming_reader(welcome);
 		refuse(psprintf("the dispatcher refused it: %s", baton_wire_read_string(&in)));
 	}
 	in = baton_incoming_reader(welcome);
@@ -307,7 +312,10 @@ receive_welcome(BatonIncoming *welcome, BatonWelcome *said)
 		refuse("the dispatcher's welcome is not understood");
 }
 
-/* What pooling rests on: NULL if all is as it should be, else what is not. */
+/*
+ * Checks what pooling depends on. Returns NULL, or the first check that
+ * failed.
+ */
 static const char *
 check_server(void)
 {
@@ -361,10 +369,11 @@ check_server(void)
 }
 
 /*
- * As InitPostgres (postinit.c) asks of a role that has no use for reserved connections;
- * it has not asked, if it is a superuser as whom the backend was started.  A superuser's
- * backend may have one of them, as on the server's own port, but some are left for
- * superusers who come there.
+ * The number of connections that must stay free, as InitPostgres (postinit.c)
+ * requires for a role that may not use reserved connections. InitPostgres has
+ * not checked that if the backend was started as a superuser. A superuser's
+ * backend may take a reserved connection, as on the server's own port, but
+ * some are left for superusers that connect there.
  */
 static int
 connections_to_leave(Oid role)
@@ -375,8 +384,9 @@ connections_to_leave(Oid role)
 }
 
 /*
- * At the first boundary: speaks to the dispatcher and takes the socket over.
- * ereport(FATAL)s, to the dispatcher's own connection, if this backend cannot pool.
+ * Called at the first boundary: contacts the dispatcher and takes the socket
+ * over. Raises FATAL, to the dispatcher's own connection, if this backend
+ * cannot pool.
  */
 static void
 attach(void)
@@ -385,6 +395,7 @@ attach(void)
 	unsigned long long token;
 	BatonIncoming welcome;
 	StringInfoData hello;
+	BatonHelloBackend about_us;
 	BatonWelcome said;
 	uint32		role;
 	uint64		epoch;
@@ -400,7 +411,7 @@ attach(void)
 				 errmsg("invalid value for parameter \"%s\": only pg_baton's dispatcher may set it",
 						"pg_baton.attach")));
 
-	/* superuser_arg() may look into pg_authid */
+	/* superuser_arg() may read pg_authid */
 	StartTransactionCommand();
 	to_leave = connections_to_leave(role);
 	BatonSelf.serves_roles = baton_become_attach();
@@ -408,7 +419,7 @@ attach(void)
 	problem = baton_role_settings_attach();
 	if (problem != NULL)
 		refuse(problem);
-	/* nobody changes its role, and its pool is that role's */
+	/* this backend cannot change its role, and its pool is that role's */
 	if (BatonSelf.is_apart && GetAuthenticatedUserId() != role)
 		refuse("the role may not log in, and its sessions share no backends with other roles'");
 	if (!baton_has_free_connections(to_leave))
@@ -425,14 +436,12 @@ attach(void)
 
 	initStringInfo(&hello);
 	baton_wire_u32(&hello, BATON_LAYOUT_VERSION);
-	baton_write_hello_backend(&hello, &(BatonHelloBackend)
-							  {
-								  .slot = slot_index,
-								  .attach_token = token,
-								  .pid = (uint32) MyProcPid,
-								  .role_oid = role,
-								  .database_oid = MyDatabaseId
-							  });
+	about_us.slot = slot_index;
+	about_us.attach_token = token;
+	about_us.pid = (uint32) MyProcPid;
+	about_us.role_oid = role;
+	about_us.database_oid = MyDatabaseId;
+	baton_write_hello_backend(&hello, &about_us);
 	if (!baton_channel_send(BatonSelf.control, BATON_MSG_HELLO_BACKEND, 0,
 							hello.data, hello.len))
 		refuse("the dispatcher closed the control connection");
@@ -447,7 +456,7 @@ attach(void)
 	problem = baton_arena_map(welcome.descriptors[1], said.arena_size);
 	if (problem != NULL)
 		refuse(problem);
-	/* reset_values.c applies the settings once more, and warns again */
+	/* reset_values.c applies the settings again, and warns again */
 	baton_opening_notices_end();
 	problem = check_server();
 	if (problem != NULL)
@@ -456,7 +465,7 @@ attach(void)
 
 	/*
 	 * A dispatcher that takes over frees the slots of backends that are still
-	 * starting (take_over() in control.rs), and has then others start there.
+	 * starting (take_over() in control.rs), and then starts others there.
 	 */
 	pg_memory_barrier();
 	if (epoch != BatonControlMemory->dispatcher_epoch)

@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * attach.h
- *		How an ordinary backend becomes a pooled one.
+ *		An ordinary backend becomes a pooled one.
  *
  * Portions Copyright (c) 2026, the pg_baton developers
  *
@@ -13,21 +13,21 @@
 #include "libpq/libpq-be.h"
 
 /* ----------------------------------------------------------------
- *		A backend that the dispatcher opens for a role's sessions.
+ *		A backend that the dispatcher opens for a pool's sessions.
  * ----------------------------------------------------------------
  */
 
-/* From _PG_init, in the postmaster. */
+/* Called from _PG_init, in the postmaster. */
 extern void baton_opening_init(void);
 
 /* ----------------------------------------------------------------
- *		How an ordinary backend becomes a pooled one.
+ *		An ordinary backend becomes a pooled one.
  * ----------------------------------------------------------------
  */
 
 /*
- * ClientAuthentication_hook, before other libraries', and behind them, where a
- * backend learns that it shall attach.
+ * The parts of ClientAuthentication_hook that run before and after other
+ * libraries' hooks. In the second part a backend learns that it shall attach.
  */
 extern void baton_attach_authentication_ends(void);
 extern void baton_attach_authenticated(Port *port, int status);

@@ -46,33 +46,34 @@
 /* ----------------------------------------------------------------
  *		The one message that a backend has asked a client for.
  *
- * pqcomm.c reads as much as there is, up to 8 kB.  A client may send its first
- * query right behind its password, and what a backend that only authenticates
- * has read of it would be lost: the session goes on elsewhere.  So this backend
- * takes the message from the client's socket by its length, and gives it to the
- * server through a socketpair that has nothing else, whose end stands in
- * port->sock meanwhile.
+ * pqcomm.c reads all that is available, up to 8 kB. A client may send its
+ * first query directly after its password, and a backend that only
+ * authenticates would lose the part of it that it has read, because another
+ * backend continues the session. So this backend takes the message from the
+ * client's socket by its length and passes it to the server through a
+ * socketpair that carries nothing else, one end of which replaces port->sock
+ * meanwhile.
  *
- * What PostgreSQL guarantees: sendAuthRequest() (auth.c, 15 to 18) flushes each
- * request that is answered, and whoever calls it reads one message then, with
- * pq_getbyte() and pq_getmessage(), which take what pq_peekbyte() has put into the
- * buffer.  secure_raw_read() (be-secure.c) looks at port->sock for each read, and
- * FeBeWaitSet is not asked where there is something to read or EOF.
+ * What PostgreSQL guarantees: sendAuthRequest() (auth.c, 15 to 18) flushes
+ * each request that is answered. Its callers then read one message with
+ * pq_getbyte() and pq_getmessage(), which take what pq_peekbyte() has put into
+ * the buffer. secure_raw_read() (be-secure.c) looks at port->sock for each
+ * read, and FeBeWaitSet is not used if there is data or EOF.
  * ----------------------------------------------------------------
  */
 
 #define HEADER (1 + sizeof(uint32)) /* type, length */
 
-/* Longer ones nobody takes: PG_MAX_AUTH_TOKEN_LENGTH (auth.c). */
+/* The server accepts no longer message: PG_MAX_AUTH_TOKEN_LENGTH (auth.c). */
 #define LONGEST 65535
 
-/* So much is read at once, whatever pqcomm.c's buffer holds (8 kB). */
+/* Bytes that are read at once, whatever room pqcomm.c's buffer has (8 kB). */
 #define READ_AT_ONCE 4096
 
-/* The client's, while another stands in its place. */
+/* The client's socket, while another is in its place. */
 static pgsocket client = PGINVALID_SOCKET;
 
-/* As secure_read() (be-secure.c) waits. */
+/* Waits as secure_read() (be-secure.c) does. */
 static void
 wait_for_client(void)
 {
@@ -91,7 +92,10 @@ wait_for_client(void)
 	}
 }
 
-/* Up to so many bytes in all; false if the client has gone before. */
+/*
+ * Reads up to `total` bytes in all; returns false if the client disconnects
+ * before.
+ */
 static bool
 receive(StringInfo message, Size total)
 {
@@ -113,7 +117,10 @@ receive(StringInfo message, Size total)
 	return true;
 }
 
-/* A message that is not whole ends there, for the server as in the socket. */
+/*
+ * If a message is not whole, it ends early for the server, too, as in the
+ * socket.
+ */
 static bool
 receive_message(StringInfo message)
 {
@@ -124,14 +131,14 @@ receive_message(StringInfo message)
 	memcpy(&length, message->data + 1, sizeof(length));
 	length = pg_ntoh32(length);
 	if (length < sizeof(length) || length > LONGEST)
-		return false;			/* the server says so, and reads no more */
+		return false;			/* the server reports this, and reads no more */
 	return receive(message, 1 + length);
 }
 
 /*
- * Waits for it, and has the server read it and nothing that follows it.  Up to
- * ticket_message_end() the server's socket is not the client's.  True: all
- * of it is in pqcomm.c's buffer.
+ * Waits for the message, and has the server read it and nothing after it.
+ * Until ticket_message_end() the server's socket is not the client's. Returns
+ * true if all of the message is in pqcomm.c's buffer.
  */
 static bool
 ticket_message_await(void)
@@ -162,7 +169,7 @@ ticket_message_await(void)
 	return is_whole;
 }
 
-/* The server is about to say something: to the client. */
+/* The server is about to send: the client's socket returns. */
 static void
 ticket_message_end(void)
 {
@@ -175,37 +182,37 @@ ticket_message_end(void)
 
 /* ----------------------------------------------------------------
  *		A client's request for GSSAPI encryption, answered by the backend that
- *		becomes its own.
+ *		becomes the client's own.
  *
  * Problem: the keys of such a connection are a library's state in one process
- * (port->gss), and the startup packet comes encrypted.  So the backend must
- * negotiate, before anybody knows who the client is; but the startup packet that
- * has brought it a ticket is the dispatcher's, and the server reads no second one
- * (ProcessStartupPacket() is static, and calls out in one place only: see
- * attach.c).
+ * (port->gss), and the startup packet comes encrypted. So the backend must
+ * negotiate before the client's identity is known. But the startup packet that
+ * brought the ticket is the dispatcher's, and the server reads no second
+ * packet (ProcessStartupPacket() is static, and calls out in one place only:
+ * see attach.c).
  *
- * What PostgreSQL guarantees, in 15 to 18 (postmaster.c, backend_startup.c since
- * 17): to answer 'G' and to call secure_open_gssapi() is all that
- * ProcessStartupPacket() does about GSSENCRequest.  pqcomm.c reads and writes
- * encrypted from then on, by port->gss.  After NegotiateProtocolVersion, where we
- * are called, it looks at nothing but what it has put into Port, am_walsender and
- * am_db_walsender, and FrontendProtocol: the check for a user's name, the
- * database's default, limits of length, and whether the server takes connections
- * come after it.
+ * What PostgreSQL guarantees, in 15 to 18 (postmaster.c, backend_startup.c
+ * since 17): for GSSENCRequest ProcessStartupPacket() only answers 'G' and
+ * calls secure_open_gssapi(). From then on pqcomm.c reads and writes
+ * encrypted, by port->gss. After NegotiateProtocolVersion, where this code is
+ * called, ProcessStartupPacket() uses only what it has put into Port,
+ * am_walsender, am_db_walsender and FrontendProtocol. The check for a user
+ * name, the database's default, limits of length, and whether the server
+ * accepts connections come after it.
  *
- * Decision: the dispatcher's packet names nobody.  Here encryption begins, the
- * client's own packet is read, and put where the server would have put it, with
- * the server's own checks and words; then the server goes on.  A cancel request
- * (libpq encrypts them, too, from 17 on) is the dispatcher's to carry out, who
- * closes the connection when that is done.
+ * Decision: the dispatcher's packet contains no user. This code begins
+ * encryption, reads the client's own packet and stores it where the server
+ * would have stored it, with the server's own checks and messages; then the
+ * server goes on. A cancel request (libpq encrypts them, too, from 17 on) goes
+ * to the dispatcher, which carries it out and then closes the connection.
  *
- * Time limits are those of any startup packet: authentication_timeout is running
- * (BackendInitialize()), and the dispatcher closes the client's connection when
- * its own limits at the door say so.
+ * The time limits are those of any startup packet: authentication_timeout is
+ * running (BackendInitialize()), and the dispatcher closes the client's
+ * connection by its own login limits.
  * ----------------------------------------------------------------
  */
 
-/* One of a client's first packets, without its length; a zero follows it. */
+/* A client's first packet, without its length, followed by a zero byte. */
 typedef struct FirstPacket
 {
 	char	   *bytes;
@@ -213,8 +220,8 @@ typedef struct FirstPacket
 } FirstPacket;
 
 /*
- * Answers 'G' and has the server do the rest.  What fails is in the log, and not
- * told: the client cannot read it.
+ * Answers 'G' and lets the server begin encryption. Failures go to the log
+ * only: the client cannot read them.
  */
 static void
 open_encryption(void)
@@ -239,8 +246,8 @@ open_encryption(void)
 		proc_exit(0);
 
 	/*
-	 * there is none: the dispatcher has sent its packet, and reads ahead of
-	 * none
+	 * there is none: the dispatcher has sent its own packet, and reads
+	 * nothing ahead
 	 */
 	if (baton_input_is_buffered())
 		ereport(FATAL,
@@ -254,7 +261,9 @@ open_encryption(void)
 #endif
 }
 
-/* As ProcessStartupPacket() reads it after encryption has begun. */
+/*
+ * Reads the packet as ProcessStartupPacket() does after encryption has begun.
+ */
 static FirstPacket
 read_packet(void)
 {
@@ -316,7 +325,7 @@ take_replication(const char *value)
 				 errhint("Valid values are: \"false\", 0, \"true\", 1, \"database\".")));
 }
 
-/* Texts stay where they are: the packet is never freed. */
+/* Stores an option. The texts stay in the packet, which is never freed. */
 static void
 take_option(char *name, char *value, List **unrecognized)
 {
@@ -353,7 +362,7 @@ negotiate_version(ProtocolVersion protocol, List *unrecognized)
 	pq_endmessage(&message);
 }
 
-/* As ProcessStartupPacket() does it, up to where it calls us. */
+/* Does what ProcessStartupPacket() does up to its call of this code. */
 static void
 take_packet(const FirstPacket *packet, ProtocolVersion protocol)
 {
@@ -388,8 +397,8 @@ take_packet(const FirstPacket *packet, ProtocolVersion protocol)
 }
 
 /*
- * The client's socket is in place, and nothing has been answered.  Afterwards the
- * server knows all that the client's own startup packet says.
+ * The client's socket is in place, and nothing has been answered. Afterwards
+ * the server knows all that the client's own startup packet contains.
  */
 static void
 gss_startup(int dispatcher)
@@ -403,7 +412,7 @@ gss_startup(int dispatcher)
 	memcpy(&protocol, packet.bytes, sizeof(protocol));
 	protocol = pg_ntoh32(protocol);
 
-	/* one that has gone has nothing to show or to limit any more */
+	/* a dispatcher that has gone has nothing to show or to limit */
 	(void) baton_channel_send(dispatcher, BATON_MSG_STARTUP, 0, packet.bytes, packet.length);
 	if (protocol == CANCEL_REQUEST_CODE)
 		proc_exit(0);
@@ -415,51 +424,53 @@ gss_startup(int dispatcher)
  *		A starting backend takes the client's own socket, before it
  *		authenticates.
  *
- * A client whom the dispatcher cannot serve itself (replication, a method of
- * pg_hba.conf that only the server knows, ...) gets a backend of its own.  The
+ * A client that the dispatcher cannot serve (replication, a method of
+ * pg_hba.conf that only the server knows, ...) gets a backend of its own. The
  * dispatcher connects to the postmaster and sends the client's own startup
- * packet, byte for byte, with one protocol option before all others, whose name
- * carries a ticket.  The server reads the packet as it would have read it from
- * the client, does not know the option, and answers it with
- * NegotiateProtocolVersion (see attach.c), as the first thing that it
- * sends.  Here that message is caught, and the ticket read from it; the backend
- * asks the dispatcher for the client's socket over the control socket, puts it
- * in the place of its own, and goes on: with the client's address, and
- * with everything that the server does for any client, from the checks of the
- * packet to the last word of the session.
+ * packet, byte for byte, preceded by one protocol option whose name carries a
+ * ticket. The server reads the packet as if the client had sent it, does not
+ * know the option, and answers it with NegotiateProtocolVersion (see
+ * attach.c), its first message. This code catches that message and reads the
+ * ticket from it. The backend asks the dispatcher for the client's socket over
+ * the control socket, puts it in the place of its own, and goes on with the
+ * client's address. The server does everything that it does for any client,
+ * from the checks of the packet to the end of the session.
  *
- * Three kinds of ticket: a native one makes an ordinary connection for life.  So
- * does one for GSSAPI encryption, whose packet comes from the client only
- * when that has begun.  One for a login ends with AuthenticationOk: the backend says so in place of
- * sending it, and exits, and the dispatcher goes on as if it had asked for a
- * password itself.  Up to there all is the server's: methods, hooks, time limit,
- * errors, log.  Of what the client sends such a backend reads only what it has
- * asked for: the rest is the session's.
+ * There are three kinds of ticket. A native ticket makes an ordinary
+ * connection for life. So does a ticket for GSSAPI encryption; the client's
+ * packet comes after encryption has begun. A ticket for a login ends with
+ * AuthenticationOk: instead of sending it, the backend reports it and exits,
+ * and the dispatcher goes on as if it had asked for a password itself. Until
+ * then the server does everything: methods, hooks, time limit, errors, log.
+ * Such a backend reads only the client messages that it has asked for: the
+ * rest belongs to the session.
  *
- * Whose turn it is, the dispatcher is told (AWAITS_CLIENT): it takes the process
- * from a client that owes an answer when others wait for one, and never from a client for whom
- * the server asks somebody else.  So every answer is awaited here, before the
- * server reads it: all of it, or where it is encrypted its first byte.
+ * The backend tells the dispatcher when it waits for the client
+ * (AWAITS_CLIENT): if other clients wait, the dispatcher takes the process
+ * from a client that owes an answer, and never from a client for which the
+ * server queries another service. So the backend awaits every answer here
+ * before the server reads it: the whole answer, or its first byte if it is
+ * encrypted.
  *
- * Who may do so: whoever knows a ticket that the dispatcher has just written to
- * CONTROL; a client's own packet comes after our option, and of all names only
- * the first is looked at.  The dispatcher gives each ticket's client out once.
+ * Security: the option requires a ticket that the dispatcher has just written
+ * to CONTROL. A client's own packet comes after our option, and only the first
+ * name is looked at. The dispatcher gives each ticket's client out once.
  *
- * A client that came by TLS has a relay between (docs/design/tls.md).  As in
- * attach.c, the backend says ssl_in_use only while check_hba() and what
- * comes before the first message look at it: secure_read() and secure_write()
- * would take it at its word.
+ * A client that came by TLS has a relay in between (docs/design/tls.md). As in
+ * attach.c, the backend sets ssl_in_use only while check_hba() and the code
+ * before the first message look at it: secure_read() and secure_write() would
+ * take it as true.
  *
  * Channel binding needs ssl_in_use again: scram_init() and
- * read_client_first_message() (auth-scram.c, 15 to 18) look at it once the client
- * has answered.  So where it is offered the answer is read before the server
- * asks for it, and then, with nothing to be read or written up to the server's
- * next message, ssl_in_use is true as long.  pg_port.c has what is bound
- * to.
+ * read_client_first_message() (auth-scram.c, 15 to 18) look at it once the
+ * client has answered. So if channel binding is offered, the answer is read
+ * before the server asks for it. Nothing is read or written then up to the
+ * server's next message, and ssl_in_use is true until that message. pg_port.c
+ * has the certificate to bind to.
  * ----------------------------------------------------------------
  */
 
-/* Ends with the ticket, in 16 digits. */
+/* The option's name ends with the ticket, in 16 digits. */
 #define TICKET_OPTION "_pq_.pg_baton."
 
 #define CHANNEL_BINDING "SCRAM-SHA-256-PLUS"
@@ -477,24 +488,28 @@ static const PQcommMethods *server_methods = NULL;
 static PQcommMethods methods;
 
 /*
- * The connection to the dispatcher; -1: this backend has no ticket.  It stays
- * open as long as the process: its end is how the dispatcher learns of that.
+ * The connection to the dispatcher; -1: this backend has no ticket. It stays
+ * open as long as the process: its end tells the dispatcher that the process
+ * has ended.
  */
 static int	dispatcher = -1;
 static uint32 kind = BATON_TICKET_NATIVE;
 static bool is_relayed = false;
 
-/* There is a certificate to bind to; and the client has been offered to. */
+/*
+ * There is a certificate to bind to; and binding has been offered to the
+ * client.
+ */
 static bool may_bind = false;
 static bool binds = false;
 
 /* AuthenticationOk has been sent. */
 static bool is_in = false;
 
-/* What the client has been asked for and has not been told yet. */
+/* The request that was put but not flushed yet. */
 static uint32 asked = REQUEST_NONE;
 
-/* The ticket of that option; 0 if it is none that the dispatcher has given. */
+/* The ticket of that option; 0 if the dispatcher has given no such ticket. */
 static uint64
 read_ticket(const char *name)
 {
@@ -539,9 +554,10 @@ ask_for_client(uint64 ticket, BatonIncoming *client)
 }
 
 /*
- * The client's socket takes the place of our own.  FeBeWaitSet knows open files,
- * not numbers, and the postmaster may not have closed its copy of ours yet: so
- * it is made anew, as pq_init() (pqcomm.c) has made it.
+ * Puts the client's socket in the place of the backend's own. FeBeWaitSet
+ * knows open files, not numbers, and the postmaster may not have closed its
+ * copy of the old socket yet: so the set is rebuilt as pq_init() (pqcomm.c)
+ * builds it.
  */
 static void
 put_socket(int client)
@@ -559,7 +575,10 @@ put_socket(int client)
 	AddWaitEventToSet(FeBeWaitSet, WL_POSTMASTER_DEATH, PGINVALID_SOCKET, NULL, NULL);
 }
 
-/* Where the client is, as BackendInitialize() has found it of our own socket. */
+/*
+ * Sets the client's addresses, as BackendInitialize() found those of the old
+ * socket.
+ */
 static void
 read_addresses(const Port *port, const BatonClientMessage *client)
 {
@@ -576,7 +595,7 @@ read_addresses(const Port *port, const BatonClientMessage *client)
 							   MemoryContextStrdup(TopMemoryContext, port_name));
 }
 
-/* What is known of the client's TLS, which its relay has. */
+/* Stores what is known of the client's TLS, which its relay terminates. */
 static void
 read_security(Port *port, const BatonClientMessage *client)
 {
@@ -601,7 +620,9 @@ read_security(Port *port, const BatonClientMessage *client)
 	strlcpy((char *) tls->issuer_dn, client->issuer_dn, sizeof(tls->issuer_dn));
 }
 
-/* What a new TCP connection of the server's own gets from the parameters. */
+/*
+ * Sets what a new TCP connection of the server's own gets from the parameters.
+ */
 static void
 set_keepalives(Port *port)
 {
@@ -615,9 +636,9 @@ set_keepalives(Port *port)
 }
 
 /*
- * What there is to tell the client of its own: that its version is newer than
- * the server's, or which of its options are not known.  A login's client is told
- * by the dispatcher.
+ * Tells the client what concerns its own packet: that its version is newer
+ * than the server's, or which of its options are unknown. For a login the
+ * dispatcher tells the client.
  */
 static void
 tell_client(const char *body, size_t length, size_t own_length)
@@ -650,7 +671,7 @@ let_go(void)
 		PqCommMethods = server_methods;
 }
 
-/* How pg_stat_gssapi would show it, and what SYSTEM_USER would say. */
+/* What pg_stat_gssapi and SYSTEM_USER would show. */
 static BatonAuthenticated
 how_authenticated(void)
 {
@@ -674,15 +695,15 @@ finish_login(void)
 
 	(void) server_methods->flush();
 
-	/* more than one message of GSSAPI's was read without us */
+	/* the server read more than one GSSAPI message without this code */
 	if (baton_input_is_buffered())
 		ereport(FATAL,
 				(errcode(ERRCODE_PROTOCOL_VIOLATION),
 				 errmsg("received data before authentication was over")));
 
 	/*
-	 * Switched on a moment ago, and the dispatcher has not heard of it: this
-	 * is not the role that it would let in.
+	 * The parameter was switched on a moment ago, and the dispatcher does not
+	 * know yet: this is not the role that it would let in.
 	 */
 	if (baton_user_namespaces())
 		ereport(FATAL,
@@ -697,15 +718,20 @@ finish_login(void)
 }
 
 /*
- * BackendKeyData is next: who the session is, is known by now, and a transaction
- * can be begun.  (BeginReportingGUCOptions() may be within a scan of the
- * parameters, which a transaction would end.)  May there be one more of its user
- * and from its address?  A dispatcher that has gone says nothing.
+ * BackendKeyData is next: the session's role is known by now, and a
+ * transaction can be begun. (BeginReportingGUCOptions() may be within a scan
+ * of the parameters, which a transaction would end.) Asks the dispatcher
+ * whether its user and its address may have another session. A dispatcher that
+ * has gone does not answer.
  */
 static void
 begin_native(void)
 {
 	const char *superuser = GetConfigOption("is_superuser", true, false);
+	const BatonNativeIn native = {
+		.role_oid = GetAuthenticatedUserId(),
+		.superuser = superuser != NULL && strcmp(superuser, "on") == 0
+	};
 	StringInfoData who;
 	BatonIncoming answer;
 	BatonWireReader in;
@@ -715,11 +741,7 @@ begin_native(void)
 	if (baton_relayed_tls.in_use)
 		baton_entry_set_tls(&baton_relayed_tls);
 	initStringInfo(&who);
-	baton_write_native_in(&who, &(BatonNativeIn)
-						  {
-							  .role_oid = GetAuthenticatedUserId(),
-							  .superuser = superuser != NULL && strcmp(superuser, "on") == 0
-						  });
+	baton_write_native_in(&who, &native);
 	if (!baton_channel_send(dispatcher, BATON_MSG_NATIVE_IN, 0, who.data, who.len) ||
 		baton_channel_await(dispatcher, &answer) != BATON_RECEIVED_FRAME)
 		return;
@@ -734,17 +756,17 @@ begin_native(void)
 				 errdetail("%s", said.detail)));
 }
 
-/* It is the client's turn, or no longer. */
+/* Tells the dispatcher whether the backend waits for the client. */
 static void
 tell_turn(bool is_client_s)
 {
 	char		turn = is_client_s ? 1 : 0;
 
-	/* one that has gone takes nothing away any more */
+	/* a dispatcher that has gone takes nothing away */
 	(void) baton_channel_send(dispatcher, BATON_MSG_AWAITS_CLIENT, 0, &turn, 1);
 }
 
-/* Waits for the answer; true if all of it is in pqcomm.c's buffer. */
+/* Waits for the answer; returns true if all of it is in pqcomm.c's buffer. */
 static bool
 await_answer(void)
 {
@@ -763,7 +785,7 @@ await_answer(void)
 	return is_whole;
 }
 
-/* What the server has to say up to BackendKeyData. */
+/* Handles what the server sends up to BackendKeyData. */
 static int
 ticket_message(char type, const char *body, size_t length)
 {
@@ -806,7 +828,9 @@ ticket_message(char type, const char *body, size_t length)
 	return server_methods->putmessage(type, body, length);
 }
 
-/* Does the client answer that, and the server read one message then? */
+/*
+ * Does the client answer that request, and the server then read one message?
+ */
 static bool
 is_answered(uint32 request)
 {
@@ -879,7 +903,7 @@ baton_ticket_take(const char *body, size_t length)
 	else
 		tell_client(body, length, strlen(name) + 1);
 	PqCommMethods = &methods;
-	/* not before: an error would be sent by a TLS session that has no socket */
+	/* not earlier: an error would go through a TLS session without a socket */
 	baton_port_claim_tls(is_relayed);
 	return true;
 }
@@ -895,7 +919,7 @@ baton_ticket_authenticated(void)
 	baton_port_forget_certificate();
 	baton_certificate_remove(port);
 
-	/* these options are a client's, who is not the dispatcher */
+	/* these options come from a client, not from the dispatcher */
 	if (port->cmdline_options != NULL && strstr(port->cmdline_options, BATON_ATTACH_OPTION) != NULL)
 		ereport(FATAL,
 				(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),

@@ -1,38 +1,39 @@
 /*-------------------------------------------------------------------------
  *
  * boundary.c
- *		The point between two transactions at which the baton goes on.
+ *		The point between two transactions, at which a backend may change
+ *		sessions.
  *
  * PostgresMain (postgres.c, all versions) calls ReadyForQuery before it reads
- * the next command; ReadyForQuery (dest.c) puts a 'Z' message with the
- * transaction status and flushes.  Both go through PqCommMethods, the vtable
- * that pqcomm.c exports for parallel workers.  Our wrapper sees the 'Z', and
+ * the next command; ReadyForQuery (dest.c) sends a 'Z' message with the
+ * transaction status and flushes. Both go through PqCommMethods, the vtable
+ * that pqcomm.c exports for parallel workers. Our wrapper sees the 'Z', and
  * the flush after it is the boundary: the client has its whole answer, no
  * transaction is open if the status is 'I', and PostgresMain will next read
- * from MyProcPort.  Whatever session is in place when we return, its next
- * message is what PostgresMain reads.
+ * from MyProcPort. It reads the next message of whatever session is in place
+ * when the wrapper returns.
  *
- * Some drivers end with a Flush, alone or after a Close, outside of any batch:
- * after their Sync, as a rule.  PostgresMain flushes and reads on, with no
- * ReadyForQuery.  That flush is a boundary as well, if nothing but CloseComplete
- * was said since the last 'Z': every other message that PostgresMain reads is
- * answered by something else, and nobody but it flushes without having said
- * something (pq_flush's callers: dest.c, elog.c, copyfromparse.c, and async.c,
- * which does so in the middle of reading).
+ * Some drivers send a Flush outside of any batch, alone or after a Close,
+ * usually after their Sync. PostgresMain flushes and reads on without
+ * ReadyForQuery. That flush is a boundary as well if only CloseComplete was
+ * sent since the last 'Z'. PostgresMain answers every other message with
+ * something else, and no other code flushes without having sent something
+ * (pq_flush's callers: dest.c, elog.c, copyfromparse.c, and async.c, which
+ * does so in the middle of reading).
  *
- * Waiting itself is idle.c's.  Cancels are held off and thrown away at the
- * end, as PostgresMain throws away those that arrive while no command runs;
- * else a stray one would send an extra error and shift every later answer by
- * one.  errfinish (elog.c) sets QueryCancelHoldoffCount to zero at every error:
- * whoever catches one below us must put it back.  They are held off, too, while
- * messages of ours run: the session's statement_timeout, which runs then, means
- * a statement of its own.  A cancel that comes then means the message that
- * comes next.
+ * idle.c does the waiting. Cancels are held off during the boundary and
+ * discarded at its end, as PostgresMain discards those that arrive while no
+ * command runs; otherwise a stray cancel would send an extra error and shift
+ * every later answer by one. errfinish (elog.c) sets QueryCancelHoldoffCount
+ * to zero at every error: code below us that catches an error must restore it.
+ * Cancels are also held off while injected messages run: the session's
+ * statement_timeout, which runs then, applies to its own statements. A cancel
+ * that comes then applies to the client's next message.
  *
- * An error in here ends the backend: it must never unwind into PostgresMain,
- * which would report it to whatever client is in place, with one more
- * ReadyForQuery.  Where none is caught ExitOnAnyError makes errstart (elog.c)
- * raise each as FATAL.
+ * An error in this file ends the backend. It must never unwind into
+ * PostgresMain, which would report it to whatever client is in place, with
+ * another ReadyForQuery. Where no error is caught, ExitOnAnyError makes
+ * errstart (elog.c) raise each error as FATAL.
  *
  * Portions Copyright (c) 2026, the pg_baton developers
  *
@@ -72,8 +73,10 @@
 static const PQcommMethods *socket_methods = NULL;	/* pqcomm.c's own */
 static PQcommMethods boundary_methods;
 
-/* bytes that go into pqcomm.c's send buffer for sure (PQ_SEND_BUFFER_SIZE, less
- * one message's header) */
+/*
+ * bytes that certainly fit into pqcomm.c's send buffer (PQ_SEND_BUFFER_SIZE,
+ * less one message's header)
+ */
 #define UNFLUSHED_MAX 8000
 
 static BatonSelfBoundary *const self = &BatonSelf.boundary;
@@ -88,12 +91,14 @@ static void boundary(char status, bool ready);
 /*
  * internal_flush (pqcomm.c, 15 to 18) sets ClientConnectionLost when a write
  * fails, and the next CHECK_FOR_INTERRUPTS would end this process with FATAL.
- * It is the session that shall end: what still runs for it is cancelled, what
- * it still says is thrown away, and the next boundary sees that it has gone.
+ * Only the session shall end: the command that still runs is cancelled,
+ * further messages are discarded, and the next boundary handles the lost
+ * client.
  *
- * A write of the boundary's own (a greeting, a notification, an error) is for a
- * session that may not be the one in place when the boundary ends.  There its
- * socket tells, which is looked at before anybody else is listened to.
+ * What the boundary itself writes (a greeting, a notification, an error) may
+ * be for a session that is no longer in place when the boundary ends. The
+ * socket of that session reports the loss; it is checked before another
+ * session is served.
  */
 static void
 check_client(void)
@@ -112,9 +117,9 @@ check_client(void)
 }
 
 /*
- * PostgresMain forgets a cancel that is pending when it reads the next message:
- * what is left of the lost client's batch would run, and commit.  So it ends
- * with the Execute at the latest, which has just been answered.
+ * PostgresMain forgets a pending cancel when it reads the next message: the
+ * rest of the lost client's batch would run, and commit. The batch therefore
+ * ends at the latest with the Execute that has just been answered.
  */
 static void
 cancel_batch(char type)
@@ -127,9 +132,9 @@ cancel_batch(char type)
 }
 
 /*
- * Is nobody there to read?  Between two sessions a placeholder stands in the
- * client's place: what it has no room for would wait in pqcomm.c's buffer, and
- * reach the next client.
+ * Is there no client to read? Between two sessions a placeholder stands in the
+ * client's place. What does not fit into its socket would wait in pqcomm.c's
+ * buffer and reach the next client.
  */
 static bool
 nobody_reads(void)
@@ -138,7 +143,7 @@ nobody_reads(void)
 }
 
 /*
- * The severity of an ErrorResponse or NoticeResponse, not translated: the second
+ * The untranslated severity of an ErrorResponse or NoticeResponse: the second
  * field, after the translated one (send_message_to_frontend, elog.c).
  */
 static const char *
@@ -150,9 +155,10 @@ severity_of(const char *s, size_t len)
 }
 
 /*
- * Is this message an answer to what we injected, for nobody, or of what goes on
- * at the boundary (a transaction, say), which client_min_messages would let
- * pass, but which a direct connection has not?
+ * Must this message not be sent? This holds for answers to injected messages,
+ * for messages without a client, and for messages about the boundary's own
+ * work (a transaction, for example), which client_min_messages would let pass
+ * but which a direct connection does not have.
  */
 static bool
 swallowed(char type, const char *s, size_t len)
@@ -163,25 +169,28 @@ swallowed(char type, const char *s, size_t len)
 	{
 		const char *severity = severity_of(s, len);
 
-		/* a greeting's NOTICE and WARNING are the client's, as in stock */
+		/* NOTICE and WARNING of a greeting go to the client, as in stock */
 		return strcmp(severity, "DEBUG") == 0 || strcmp(severity, "LOG") == 0;
 	}
 	if (!self->injecting)
 		return false;
 
-	/* ParameterStatus (after a reload) comes again with the client's answer. */
+	/*
+	 * A ParameterStatus (after a reload) is sent again with the client's
+	 * answer.
+	 */
 	if (type == 'S')
 		baton_context_withhold_report();
 
-	/* Notifications are the client's in any case. */
+	/* Notifications always go to the client. */
 	return type != 'A';
 }
 
 /*
- * Before a message is put: might it make PostgreSQL wait for the client?
- * socket_putmessage (pqcomm.c) flushes, and waits, only when its buffer is
- * full; both kinds of CopyInResponse make copyfromparse.c read; and a statement
- * before this message may have asked for pq_check_connection.
+ * Called before a message is sent: might it make PostgreSQL wait for the
+ * client? socket_putmessage (pqcomm.c) flushes, and waits, only when its
+ * buffer is full; both kinds of CopyInResponse make copyfromparse.c read; and
+ * a statement before this message may have requested pq_check_connection.
  */
 static void
 expect_waits_for(char type, size_t length)
@@ -195,10 +204,11 @@ expect_waits_for(char type, size_t length)
 }
 
 /*
- * Where the session that sent it is not known (pid_messages.c), a notification
- * names a process.  Who listens keeps its backend, so what comes from this one
- * is the session's own; it gets the number that its client was told.  NULL if
- * the message, which is a notification, is another's.
+ * If the session that sent a notification is unknown (pid_messages.c), the
+ * notification names a process. A listening session keeps its backend, so a
+ * notification from this process is the session's own: it gets the process ID
+ * that the client was told. Returns NULL if the notification came from another
+ * process.
  */
 static char *
 own_notification(const char *s, size_t len)
@@ -246,7 +256,7 @@ boundary_putmessage(char type, const char *s, size_t len)
 		}
 	}
 
-	/* this process ends, and its client shall read why */
+	/* this process ends, and its client shall read the reason */
 	if (unlikely(self->injecting && type == 'E') &&
 		strcmp(severity_of(s, len), "ERROR") != 0)
 	{
@@ -289,7 +299,7 @@ boundary_flush(void)
 
 	if (!self->injecting && !nobody_reads())
 	{
-		/* Only what the socket has no room for has to be waited for. */
+		/* Wait only for what does not fit into the socket. */
 		if (!baton_socket_expects_waits())
 		{
 			result = socket_methods->flush_if_writable();
@@ -328,8 +338,9 @@ baton_boundary_install(void (*attach) (void))
 }
 
 /*
- * From here on an error is FATAL.  The variable is a parameter as well
- * (exit_on_error), and the session's own until errors_as_before().
+ * Makes every error FATAL from here on. The variable is also a parameter
+ * (exit_on_error), whose value is the session's own again after
+ * errors_as_before().
  */
 static void
 errors_end_process(void)
@@ -344,7 +355,9 @@ errors_as_before(void)
 	ExitOnAnyError = self->exits_on_error;
 }
 
-/* The messages of ours are done; the client's own comes next. */
+/*
+ * The injected messages have been processed; the client's own message is next.
+ */
 static void
 injected(void)
 {
@@ -363,8 +376,8 @@ injected(void)
 }
 
 /*
- * A command of the session in place has been answered.  True if its next, or
- * another session's, has to be waited for.
+ * A command of the session in place has been answered. Returns true if the
+ * backend must wait for the session's next command, or for another session.
  */
 static bool
 answered(char status, bool ready)
@@ -393,13 +406,13 @@ answered(char status, bool ready)
 		slot->state_since_us = baton_monotonic_us();
 		if (status == 'I')
 			baton_own_statistics_begin(slot->state_since_us);
-		/* what comes next has been read, or will be, without a look at it */
+		/* the next message has been read already, or will not be looked at */
 		if (unlikely(baton_unnamed_is_put_off()) &&
 			(BatonSelf.control < 0 || baton_input_is_buffered()))
 			baton_unnamed_make(NULL, 0);
 		if (BatonSelf.control < 0)
 		{
-			/* an ordinary connection for good */
+			/* an ordinary connection until it ends */
 			baton_socket_expect_waits();
 			return false;
 		}
@@ -413,7 +426,7 @@ answered(char status, bool ready)
 				slot->state = BATON_STATE_ACTIVE;
 				baton_socket_expect_waits();
 
-				/* part of its next message may be all there is */
+				/* the buffer may hold only part of its next message */
 				if (status == 'I')
 				{
 					baton_message_timeout_begin_late();
@@ -423,16 +436,16 @@ answered(char status, bool ready)
 					baton_message_timeout_end();
 				return false;
 			}
-			/* The next session must not be taken to have said the rest. */
+			/* The rest must not be taken for the next session's. */
 			BatonServed.client_lost = true;
 			baton_input_discard();
 		}
 	}
 
 	/*
-	 * start_xact_command (postgres.c) armed it for the command that is done,
-	 * and the next command's will again.  In here it would check a client who
-	 * is not in FeBeWaitSet, or another's.
+	 * start_xact_command (postgres.c) armed the timeout for the command that
+	 * is done and arms it again for the next command. During the boundary it
+	 * would check a client that is not in FeBeWaitSet, or another session's.
 	 */
 	if (get_timeout_active(CLIENT_CONNECTION_CHECK_TIMEOUT))
 		disable_timeout(CLIENT_CONNECTION_CHECK_TIMEOUT, false);
@@ -440,7 +453,7 @@ answered(char status, bool ready)
 	return true;
 }
 
-/* `ready`: ReadyForQuery was sent, and not only a Flush answered. */
+/* `ready`: ReadyForQuery was sent; otherwise only a Flush was answered. */
 static void
 boundary(char status, bool ready)
 {
@@ -492,7 +505,9 @@ boundary(char status, bool ready)
 	{
 		ErrorData  *edata;
 
-		/* nor may a second error, for want of memory, say */
+		/*
+		 * a second error (out of memory, for example) must not return either
+		 */
 		ExitOnAnyError = true;
 		MemoryContextSwitchTo(caller);
 		edata = CopyErrorData();
@@ -509,13 +524,13 @@ boundary(char status, bool ready)
 	errors_end_process();
 	self->in_boundary = false;
 
-	/* By assignment: PG_CATCH of anything below us sets it to zero. */
+	/* Assigned, since PG_CATCH in code below sets it to zero. */
 	QueryCancelHoldoffCount = self->injecting ? holdoff + 1 : holdoff;
 
 	/*
-	 * LockTimeoutHandler (postgres.c) asks for a cancel, too.  Held off, it
-	 * was none; its indicator would give a later cancel's error another name
-	 * (ProcessInterrupts).
+	 * LockTimeoutHandler (postgres.c) requests a cancel, too. It was held off
+	 * and is void; its indicator would give a later cancel's error another
+	 * name (ProcessInterrupts).
 	 */
 	if (QueryCancelPending)
 		(void) get_timeout_indicator(LOCK_TIMEOUT, true);

@@ -1,7 +1,8 @@
 /*-------------------------------------------------------------------------
  *
  * boundary.h
- *		The point between two transactions at which the baton goes on.
+ *		The point between two transactions, at which a backend may change
+ *		sessions.
  *
  * Portions Copyright (c) 2026, the pg_baton developers
  *
@@ -11,8 +12,8 @@
 #define BATON_BOUNDARY_H
 
 /*
- * Wraps PqCommMethods in this backend, which attaches at the first boundary:
- * `attach` ends it, by FATAL, if it cannot pool.
+ * Wraps PqCommMethods in this backend. The first boundary calls `attach`,
+ * which ends the process with FATAL if the backend cannot pool.
  */
 extern void baton_boundary_install(void (*attach) (void));
 

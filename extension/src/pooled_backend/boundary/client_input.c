@@ -43,23 +43,24 @@
  *		How many bytes the client of this session has sent so far.
  *
  * The kernel counts them for each TCP connection (tcpi_bytes_received, since
- * Linux 4.1).  Of a plain client's, MyProcPort->sock is asked.  A TLS client's
- * connection is the dispatcher's, whose relay writes what it has decrypted to the
- * other end of our socket; so the kernel is asked for the connection by its two
- * addresses, which are those in MyProcPort (sock_diag(7): INET_DIAG_INFO, which any
- * process may ask for).  What it counts there is what came over the line.
+ * Linux 4.1). For a plain client, MyProcPort->sock is asked. The connection of
+ * a TLS client belongs to the dispatcher, whose relay writes the decrypted
+ * data to the other end of our socket. So the kernel is asked for that
+ * connection by its two addresses, which are those in MyProcPort
+ * (sock_diag(7): INET_DIAG_INFO, which any process may ask for). It counts the
+ * bytes on the line.
  *
  * Called by a signal handler: system calls only, and errno is kept.
  * ----------------------------------------------------------------
  */
 
 /*
- * tcpi_bytes_received of the kernel's struct tcp_info (linux/tcp.h).  The C
- * library's has not all of it, and the two headers exclude each other.
+ * tcpi_bytes_received of the kernel's struct tcp_info (linux/tcp.h). The C
+ * library's struct lacks it, and the two headers exclude each other.
  */
 #define BYTES_RECEIVED_OFFSET 128
 
-/* What the kernel answers: a header, the connection, and its attributes. */
+/* The kernel's answer: a header, the connection, and its attributes. */
 #define MOST_ANSWER_BYTES 2048
 
 static uint64
@@ -90,7 +91,7 @@ typedef struct
 	struct inet_diag_req_v2 connection;
 } Question;
 
-/* False: they are none of a TCP connection. */
+/* Returns false if the addresses are not those of a TCP connection. */
 static bool
 name_connection(Question *question)
 {
@@ -119,7 +120,7 @@ name_connection(Question *question)
 		id->idiag_dport = from->sin6_port;
 		memcpy(id->idiag_src, &to->sin6_addr, sizeof(to->sin6_addr));
 		memcpy(id->idiag_dst, &from->sin6_addr, sizeof(from->sin6_addr));
-		/* a link-local address is one of an interface */
+		/* a link-local address is valid for one interface */
 		id->idiag_if = from->sin6_scope_id;
 	}
 	else
@@ -190,8 +191,8 @@ of_relayed_connection(void)
 }
 
 /*
- * As the kernel has received them, of its own TCP connection, by TLS too; 0 if it
- * cannot tell: on a Unix socket.  May be called by a signal handler.
+ * The bytes that the kernel has received on the client's TCP connection, also
+ * by TLS; 0 if unknown, as on a Unix socket. A signal handler may call this.
  */
 static uint64
 client_bytes(void)
@@ -206,17 +207,17 @@ client_bytes(void)
 /* ----------------------------------------------------------------
  *		A limit on how long a client takes to send the rest of a message.
  *
- * A message that is too large to wait until it is whole is begun by a backend
- *, which then belongs to that client.  A slow line is no
- * offence: what is asked for is that something comes, BYTES_A_PERIOD in each
- * period of baton_message_timeout_ms, as far as the kernel counts it (TCP, by TLS
- * too); on a Unix socket, that the message is whole after one.
+ * If a message is too large to wait until it is whole, a backend begins to
+ * read it and then belongs to that client. A slow line is allowed. What is
+ * required is BYTES_A_PERIOD in each period of baton_message_timeout_ms, as
+ * far as the kernel counts it (TCP, by TLS too); on a Unix socket the message
+ * must be whole after one period.
  *
  * In stock such a client is idle: PostgresMain (postgres.c, 15 to 18) turns
- * idle_session_timeout off only after it has read a whole message.  So he ends
- * as that would end him, with the same error, raised by the same
- * ProcessInterrupts; the session's own idle_session_timeout is the
- * dispatcher's, and stays so.
+ * idle_session_timeout off only after it has read a whole message. So the
+ * session ends as that timeout would end it, with the same error, raised by
+ * the same ProcessInterrupts. The session's own idle_session_timeout stays
+ * with the dispatcher.
  * ----------------------------------------------------------------
  */
 
@@ -228,10 +229,10 @@ static TimeoutId timeout;
 static BatonServedMessage *const message = &BatonServed.message;
 
 /*
- * A signal handler.  Whether the message is still being read: a command's own
- * reading (COPY FROM STDIN) goes by the same functions, but has a text
- * (debug_query_string), which is set after a message has been read and unset
- * before the next is.
+ * A signal handler. It must know whether the message is still being read: a
+ * command's own reading (COPY FROM STDIN) uses the same functions, but has a
+ * text (debug_query_string), which is set after a message has been read and
+ * unset before the next message is read.
  */
 static void
 period_over(void)
@@ -249,10 +250,11 @@ period_over(void)
 		return;
 	}
 	if (message->by_us)
-		ProcDiePending = true;	/* what secure_read heeds outside of a command */
+		ProcDiePending = true;	/* secure_read checks this outside of a
+								 * command */
 	else
 	{
-		/* or ProcessInterrupts takes it for one that was turned off */
+		/* otherwise ProcessInterrupts takes the timeout as switched off */
 		if (IdleSessionTimeout <= 0)
 			IdleSessionTimeout = baton_message_timeout_ms;
 		IdleSessionTimeoutPending = true;
@@ -309,33 +311,34 @@ baton_message_timeout_end(void)
 /* ----------------------------------------------------------------
  *		What the client in place has sent, before PostgresMain reads it.
  *
- * PostgresMain ends the process when its client leaves; here it is the session
- * that ends.  So its first byte is looked at before PostgresMain may: either
- * where it is (peek: nothing is taken, the session may still go elsewhere), or
- * by reading into pqcomm.c's buffer, as PostgresMain would do next (read: one
- * system call less for a session that stays).
+ * PostgresMain ends the process when its client disconnects; here only the
+ * session shall end. So the first byte is looked at before PostgresMain reads
+ * it: either in the socket (peek: nothing is taken, the session may still
+ * leave), or by reading into pqcomm.c's buffer, as PostgresMain would do next
+ * (read: one system call less for a session that stays).
  *
  * The peeked bytes also tell whether PostgresMain will have to wait for the
- * client at all, see client_socket.h.
+ * client at all; see client_socket.h.
  *
  * A client whose COPY FROM STDIN has failed goes on sending data for a while.
- * PostgresMain reads such messages whenever they come, ignores them, and waits
- * for the next without a ReadyForQuery in between: the session would be idle,
- * and its backend lost to all others.  So they are taken here.
+ * PostgresMain reads such messages when they come, ignores them, and waits for
+ * the next without a ReadyForQuery in between: the session would be idle, and
+ * its backend lost to all others. So these messages are consumed here.
  * ----------------------------------------------------------------
  */
 
-/* Longer batches are waited for like in stock. */
+/* For longer batches the backend waits as stock does. */
 #define PEEK_BYTES 4096
 
 static char peeked[PEEK_BYTES];
 
 /*
  * Do these bytes hold all messages up to one that PostgresMain answers with
- * ReadyForQuery, or to a Flush that is a boundary?  A function of its arguments.
+ * ReadyForQuery, or to a Flush that is a boundary? A pure function.
  *
- * After a message of the extended protocol only Sync is sure to be answered:
- * if that one has failed, all is ignored up to it (ignore_till_sync).
+ * After a message of the extended protocol only Sync is certain to be
+ * answered: if that message has failed, all is ignored up to the Sync
+ * (ignore_till_sync).
  */
 static bool
 batch_is_whole(const char *bytes, Size length)
@@ -368,9 +371,8 @@ is_one_of(const char *types, char type)
 }
 
 /*
- * What lies behind the bytes that were looked at is given the benefit of the
- * doubt.  message_start.rs has the same rule, and its tests.  A function of its
- * arguments.
+ * Bytes beyond those that were looked at are assumed to be enough.
+ * message_start.rs has the same rule, and its tests. A pure function.
  */
 static InputExtent
 batch_extent(const char *bytes, Size length, Size available)
@@ -382,7 +384,7 @@ batch_extent(const char *bytes, Size length, Size available)
 		uint32		size;
 
 		if (at >= length || bytes[at] == 'X' || !is_one_of("QFPBDECSHdcf", bytes[at]))
-			return INPUT_ENOUGH;	/* the latter is refused at once */
+			return INPUT_ENOUGH;	/* the latter are refused at once */
 		if (available - at < 5)
 			return INPUT_PART;
 		if (length - at < 5)
@@ -403,7 +405,7 @@ batch_extent(const char *bytes, Size length, Size available)
 	return available > 0 ? INPUT_PAUSE : INPUT_PART;
 }
 
-/* CopyData, CopyDone and CopyFail; no COPY is on between two commands. */
+/* CopyData, CopyDone and CopyFail; no COPY is active between two commands. */
 static bool
 is_ignored(int type)
 {
@@ -455,7 +457,7 @@ baton_input_extent(void)
 {
 	Size		available = BatonServed.input.peeked_length;
 
-	/* the kernel is asked only where the bytes at hand may not be all */
+	/* ask the kernel only if there may be more than these bytes */
 	if (BatonServed.input.peeked_length == sizeof(peeked))
 		available = Max(available, baton_input_unread());
 	return batch_extent(peeked, BatonServed.input.peeked_length, available);
@@ -463,8 +465,8 @@ baton_input_extent(void)
 
 /*
  * pq_peekbyte (pqcomm.c, all versions) fills the buffer with one recv if it is
- * empty, and takes nothing out.  It wants to be within a message; none is left
- * begun, as PostgresMain has not begun to read its next.
+ * empty, and takes nothing out. It must be called within a message; none is
+ * open, because PostgresMain has not begun to read the next.
  */
 static int
 first_byte(void)
@@ -493,8 +495,8 @@ baton_input_read(void)
 }
 
 /*
- * The next bytes, from pqcomm.c's buffer and then from the socket, and not one
- * more: what follows must stay where the next look at it is taken.
+ * Takes exactly `length` bytes, from pqcomm.c's buffer and then from the
+ * socket: what follows must stay where the next look expects it.
  */
 static bool
 take_bytes(char *bytes, Size length)
@@ -587,7 +589,7 @@ baton_input_discard_unread(void)
 {
 	char		waste[8192];
 
-	/* not for ever: one that goes on sending gets what TCP gives */
+	/* bounded: a client that goes on sending gets what TCP does */
 	for (int i = 0; i < 8; i++)
 	{
 		if (recv(MyProcPort->sock, waste, sizeof(waste), MSG_DONTWAIT) < (ssize_t) sizeof(waste))

@@ -34,24 +34,25 @@
 /* ----------------------------------------------------------------
  *		Exchanging the client's socket under a running backend.
  *
- * The client's socket always stands on one descriptor number, reserved for
- * the life of the backend: dup2 onto a number that fd.c may meanwhile have
- * given to a data file would replace that file.  Between sessions a
- * placeholder (one end of a socketpair that never has data) stands there.
+ * The client's socket always has the same descriptor number, reserved for the
+ * life of the backend: dup2 onto a number that fd.c may meanwhile have given
+ * to a data file would replace that file. Between sessions a placeholder (one
+ * end of a socketpair that never has data) has this number.
  *
- * Two wait sets must follow: FeBeWaitSet, and the one of a backend between two
- * transactions.  An epoll instance knows the open file, not the number, and
- * the old file stays open in the dispatcher: so the old registration has to be
- * deleted before dup2, and the new one added after.  It is added only when it is
- * going to be waited for: the idle set gets it when the backend is about to
- * sleep, FeBeWaitSet when PostgreSQL might have to wait for the client, so that
- * a backend that goes from session to session pays for neither.  (One epoll inside the other would need no second
- * registration, but its wake-ups lose the scheduler's hint that the waker is
- * about to sleep, see ep_poll_safewake in Linux' fs/eventpoll.c.)
+ * Two wait sets must follow: FeBeWaitSet, and the wait set of a backend
+ * between two transactions. An epoll instance knows the open file, not the
+ * number, and the old file stays open in the dispatcher: so the old
+ * registration must be deleted before dup2, and the new one added after it. It
+ * is added only when a wait is due: to the idle set when the backend is about
+ * to sleep, to FeBeWaitSet when PostgreSQL might have to wait for the client.
+ * A backend that goes from session to session pays for neither. (One epoll
+ * inside the other would need no second registration, but its wake-ups lose
+ * the scheduler's hint that the waker is about to sleep, see ep_poll_safewake
+ * in Linux' fs/eventpoll.c.)
  *
- * What a wait set waits by is found once, at attach (pg_process.c).  If it is
- * not, both wait sets are made anew for each socket, which takes only what latch.c
- * exports, and four times as long.
+ * The epoll instance of a wait set is found once, at attach (pg_process.c). If
+ * that fails, both wait sets are rebuilt for each socket, which needs only
+ * what latch.c exports and takes four times as long.
  * ----------------------------------------------------------------
  */
 
@@ -72,8 +73,8 @@ make_pair(int *one, int *other)
 }
 
 /*
- * A wait set for `events` events, of which the first three are the client, the
- * latch and `death`, in the order pq_init (pqcomm.c) has them.
+ * Creates a wait set for `events` events, of which the first three are the
+ * client, the latch and `death`, in the order of pq_init (pqcomm.c).
  */
 static WaitEventSet *
 create_set(int events, uint32 death)
@@ -95,7 +96,7 @@ create_sets(void)
 		AddWaitEventToSet(sockets->idle_set, WL_SOCKET_READABLE, BatonSelf.control, NULL, NULL);
 }
 
-/* NULL, or why the wait sets have to be made anew. */
+/* Returns NULL, or the reason why the wait sets must be rebuilt. */
 static const char *
 find_watchers(void)
 {
@@ -157,7 +158,7 @@ unwatch_both(void)
 	/*
 	 * The wait set remembers which events it asked for and does not ask again
 	 * (ModifyWaitEvent returns early); what we add must be what it remembers.
-	 * It can have been made to wait for room to write only while watching.
+	 * It can only have been set to wait for room to write while watching.
 	 */
 	if (sockets->command_watcher.watching)
 		ModifyWaitEvent(FeBeWaitSet, FeBeWaitSetSocketPos, WL_SOCKET_READABLE, NULL);
@@ -167,15 +168,15 @@ unwatch_both(void)
 }
 
 /*
- * `fd` takes the reserved number; it stays open under its own, too.  The
- * placeholder has nothing to say and is not waited for.
+ * Gives `fd` the reserved number; it also stays open under its own. The
+ * placeholder never has data and is not waited for.
  */
 static void
 stand_in_place(int fd)
 {
 	if (unlikely(sockets->remade))
 	{
-		/* what they are registered with goes before what is registered */
+		/* free the epolls before the file that is registered in them */
 		FreeWaitEventSet(FeBeWaitSet);
 		FreeWaitEventSet(sockets->idle_set);
 	}
@@ -210,7 +211,7 @@ baton_socket_inject(const char *messages, Size length)
 	Size		written = 0;
 	int			room = (int) Max(length + 4096, 65536);
 
-	/* The whole of it must fit: nobody reads while we write. */
+	/* All of it must fit: no process reads while we write. */
 	(void) setsockopt(sockets->inject_write, SOL_SOCKET, SO_SNDBUF, &room, sizeof(room));
 	while (written < length)
 	{
@@ -271,23 +272,24 @@ baton_socket_expects_sleep(void)
  *		The settings of a client's socket that parameters ask for:
  *		tcp_keepalives_idle and its like, tcp_user_timeout.
  *
- * Their assign hooks set them (pq_setkeepalivesidle in pqcomm.c and so on), in
- * stock also when the client connects.  Here a socket comes long after the
- * parameter was assigned.  The kernel keeps what was set as long as the socket
- * lives, but not so Port, from which SHOW answers; so it is set again with each
- * socket that comes, where a parameter is not 0.  Where one is 0 by now, since a
- * reload while the session was away, its socket gets the kernel's value back:
- * BATON_SESSION_SOCKET_SET says that this may be needed.
+ * The parameters' assign hooks set them (pq_setkeepalivesidle in pqcomm.c and
+ * so on), in stock also when the client connects. Here a socket comes long
+ * after the parameter was assigned. The kernel keeps the values as long as the
+ * socket lives, but Port, from which SHOW answers, does not. So they are set
+ * again with each socket that comes, if a parameter is not 0. If a parameter
+ * has become 0 through a reload while the session was away, its socket gets
+ * the kernel's value back: BATON_SESSION_SOCKET_SET says that this may be
+ * needed.
  *
- * What 0 stands for is asked of a socket of our own, since the client's may
- * have been set already.
+ * The value that 0 stands for is read from a socket of our own, because the
+ * client's may have been set already.
  *
- * The socket of a TLS session is one end of a pair, whose other end a relay of
- * the dispatcher has: it knows no TCP, and to ask it would be a line in the log
- * each time.  The dispatcher has set the client's own socket by the
- * configuration.  So while such a session is in place these parameters only
- * show what they are: their hooks (guc.c, guc_tables.c since 16) are ours, and
- * pass on to the server's for every other session.
+ * The socket of a TLS session is one end of a pair, the other end of which is
+ * with a relay of the dispatcher. It is no TCP socket, and each attempt to set
+ * it would log a line. The dispatcher has set the client's own socket by the
+ * configuration. So while such a session is in place, these parameters only
+ * show their values: their hooks (guc.c, guc_tables.c since 16) are ours, and
+ * call the server's for every other session.
  * ----------------------------------------------------------------
  */
 
@@ -298,11 +300,11 @@ kernel_default(int fd, int option)
 	socklen_t	size = sizeof(value);
 
 	if (fd < 0 || getsockopt(fd, IPPROTO_TCP, option, &value, &size) != 0)
-		return 0;				/* pqcomm.c asks the client's socket then */
+		return 0;				/* then pqcomm.c asks the client's socket */
 	return value;
 }
 
-/* The kernel's, of a TCP socket; asked once. */
+/* The kernel's defaults for a TCP socket, read once. */
 static int	idle = -1;
 static int	interval = 0;
 static int	count = 0;
@@ -322,7 +324,7 @@ ask_defaults(void)
 		close(fd);
 }
 
-/* As the server's show hooks have it. */
+/* Formats a value as the server's show hooks do. */
 static const char *
 show_number(int value, int default_value)
 {
@@ -333,7 +335,7 @@ show_number(int value, int default_value)
 	return text;
 }
 
-/* A parameter's hooks, and the server's behind them. */
+/* A parameter's hooks, which call the server's. */
 #define HOOKS_OF(parameter, default_value) \
 static GucIntAssignHook server_assign_##parameter = NULL; \
 static GucShowHook server_show_##parameter = NULL; \
@@ -384,8 +386,9 @@ any_is_set(void)
 }
 
 /*
- * pq_setkeepalivesidle() and the others do nothing for a 0 that Port has
- * already.  A failure leaves the socket as it was.
+ * Restores the kernel's value, since pq_setkeepalivesidle() and the others do
+ * nothing for a 0 that Port has already. A failure leaves the socket as it
+ * was.
  */
 static void
 take_back(int option, int parameter, int value)
@@ -434,9 +437,9 @@ baton_keepalive_put(BatonSessionSlot *slot)
 	(void) pq_settcpusertimeout(tcp_user_timeout, port);
 
 	/*
-	 * For this one the kernel's default is 0, which is also pqcomm.c's word
-	 * for "not known": it has just asked the client's socket, where the
-	 * session's own value may be.
+	 * For this parameter the kernel's default is 0, which in pqcomm.c also
+	 * means "unknown": pqcomm.c has just asked the client's socket, which may
+	 * have the session's own value.
 	 */
 	baton_port_forget_user_timeout();
 }

@@ -21,29 +21,30 @@
  */
 
 /*
- * Once, at attach: puts a placeholder on descriptor `number`, makes it
- * MyProcPort->sock, rebuilds FeBeWaitSet on it.  NULL, or why it cannot.
- * The dispatcher's socket is waited for when there is nothing to do.
+ * Called once, at attach. Puts a placeholder on descriptor `number`, makes it
+ * MyProcPort->sock and rebuilds FeBeWaitSet on it. Returns NULL, or the reason
+ * why this failed. An idle backend also waits for the dispatcher's socket.
  */
 extern const char *baton_socket_attach(int number);
 
-/* Puts a client's socket in place; `fd` is consumed. */
+/* Puts a client's socket in place and consumes `fd`. */
 extern void baton_socket_put(int fd);
 
-/* Puts the placeholder in place: this backend serves nobody. */
+/* Puts the placeholder in place: this backend serves no session. */
 extern void baton_socket_clear(void);
 
 /*
- * Puts a socket in place from which exactly `messages` can be read; the
+ * Puts a socket in place from which exactly `messages` can be read. The
  * client's socket is kept aside until baton_socket_resume.
  */
 extern void baton_socket_inject(const char *messages, Size length);
 extern void baton_socket_resume(void);
 
 /*
- * A wait set like FeBeWaitSet for a backend that has nothing to do, with the
- * dispatcher's socket as well, until another socket stands in place.  Before
- * sleeping on it: it shall wait for what stands there.
+ * A wait set for an idle backend: FeBeWaitSet's events and the dispatcher's
+ * socket. It is valid until another socket is put in place. Call
+ * baton_socket_expect_sleep before sleeping on it, so that it watches the
+ * socket in place.
  */
 #define BATON_IDLE_CONTROL_POS FeBeWaitSetNEvents
 extern WaitEventSet *baton_socket_idle_set(void);
@@ -51,10 +52,10 @@ extern void baton_socket_expect_sleep(void);
 extern bool baton_socket_expects_sleep(void);
 
 /*
- * FeBeWaitSet shall wait for what stands in place.  To be called before
- * PostgreSQL could wait on it, which it does (FeBeWaitSet's users in 15 to 18)
- * in secure_read for input, in secure_write for room, and in
- * pq_check_connection; a wait without this would not end.
+ * Makes FeBeWaitSet watch the socket in place. This must be called before
+ * PostgreSQL can wait on the set; a wait without it would not end. PostgreSQL
+ * (15 to 18) waits on FeBeWaitSet in secure_read for input, in secure_write
+ * for room, and in pq_check_connection.
  */
 extern void baton_socket_expect_waits(void);
 extern bool baton_socket_expects_waits(void);
@@ -64,13 +65,19 @@ extern bool baton_socket_expects_waits(void);
  * ----------------------------------------------------------------
  */
 
-/* Once, at attach.  NULL, or why the parameters are not as expected. */
+/*
+ * Called once, at attach. Returns NULL, or the reason why the parameters are
+ * not as expected.
+ */
 extern const char *baton_keepalive_attach(void);
 
-/* Another session's socket is in place; it is a relay's (TLS), or is not. */
+/*
+ * Another session's socket has been put in place; `relayed`: it is a TLS
+ * relay's.
+ */
 extern void baton_keepalive_relayed(bool relayed);
 
-/* Socket and parameters of the session are in place; it leaves, with both. */
+/* The session's socket and parameters are in place, or are about to leave. */
 extern void baton_keepalive_put(BatonSessionSlot *slot);
 extern void baton_keepalive_leave(BatonSessionSlot *slot);
 

@@ -38,17 +38,18 @@
 /* ----------------------------------------------------------------
  *		The session context in a backend that keeps one session for life.
  *
- * Problem: a check has failed (self_check.c), and what the session context is
- * put in place and captured by must not be used.  Clients shall be served.
+ * Problem: a check has failed (self_check.c), and the code that installs and
+ * captures the session context must not be used. Clients shall still be
+ * served.
  *
  * Decision: the backend takes one session, while it is as it was started, and
- * exits with it.  So nothing has to be undone or captured, and the session's
+ * exits with it. So nothing has to be undone or captured, and the session's
  * startup options can be applied as a starting backend does it
- * (process_startup_options in postinit.c): by SetConfigOption, which makes them
- * what RESET goes back to.  Settings of role and database the backend has from
- * its own start.
+ * (process_startup_options in postinit.c): by SetConfigOption, which makes
+ * them the values of RESET. The backend has the settings of role and database
+ * from its own start.
  *
- * Only what the server exports is used here.
+ * This section uses only what the server exports.
  * ----------------------------------------------------------------
  */
 
@@ -70,8 +71,8 @@ apply(const BatonStored *entry, const char *value, Size length, GucContext conte
 }
 
 /*
- * Applies the session's startup options; in a transaction.  ereport(ERROR)s as
- * the server does if one is bad.
+ * Applies the session's startup options, in a transaction. If an option is
+ * bad, raises ERROR as the server does.
  */
 static void
 unpooled_startup(const BatonSessionRecord *record)
@@ -95,8 +96,8 @@ unpooled_startup(const BatonSessionRecord *record)
 }
 
 /*
- * Tells the client all that is reported, and appends it to *reported as
- * GREETED has it.
+ * Sends the client all reported parameters, and appends them to *reported in
+ * the format of GREETED.
  */
 static void
 unpooled_report(StringInfo reported)
@@ -104,7 +105,10 @@ unpooled_report(StringInfo reported)
 	struct config_generic **records;
 	int			count;
 
-	/* the dispatcher was told at this backend's start, the client nothing yet */
+	/*
+	 * they were reported to the dispatcher at this backend's start, but not
+	 * to the client
+	 */
 	records = baton_guc_records(&count);
 	for (int i = 0; i < count; i++)
 		baton_guc_set_reported(records[i], NULL);
@@ -120,11 +124,11 @@ unpooled_report(StringInfo reported)
 }
 
 /*
- * Takes a session that has been greeted elsewhere and has done nothing since.
- * ereport(ERROR)s if it has.
+ * Takes a session that was greeted elsewhere and has done nothing since;
+ * otherwise raises ERROR.
  *
- * Another backend greeted it, or the dispatcher did, and what its startup
- * options were is in its RESET items (reset_values.c has their form).
+ * Another backend, or the dispatcher, greeted it. Its RESET items contain its
+ * startup options (reset_values.c has their form).
  */
 static void
 unpooled_install(const BatonSessionRecord *record)
@@ -155,7 +159,7 @@ unpooled_install(const BatonSessionRecord *record)
 		const BatonStored *entry = baton_entry(&stored, items[i].entry);
 		const char *value = entry->value;
 
-		/* a role's value goes on after the text's end, which pnstrdup finds */
+		/* a role's value follows the text's end, at which pnstrdup stops */
 		if (entry->kind == BATON_KIND_RESET && entry->value_length > 2 &&
 			(GucSource) (uint8) value[0] == PGC_S_CLIENT)
 			apply(entry, value + 2, entry->value_length - 2, context);
@@ -167,27 +171,28 @@ unpooled_install(const BatonSessionRecord *record)
 /* ----------------------------------------------------------------
  *		The session context: the order in which its parts come and go.
  *
- * Each part keeps what it has put in place and compares with it; this file
- * knows the order, and that there is nothing to do when the very same context
- * is in place already.
+ * Each part remembers what it has put in place and compares with it. This file
+ * knows the order, and that there is nothing to do if the same context is in
+ * place already.
  *
- * The order of install: what the last session has SET goes, for check hooks
- * may look at it; then reset values, since a parameter the session has not SET
- * takes them; then the session's own parameters, role last of them; then its
- * temporary namespace; then the reports to the client, which look at all
- * parameters; then prepared statements, the unnamed one and sequences, which
- * may look at catalogs as the role and with the search_path of the session.
+ * The order of install: the last session's SET values go, because check hooks
+ * may look at them; then reset values, since a parameter that the session has
+ * not SET takes them; then the session's own parameters, role last of them;
+ * then its temporary namespace; then the reports to the client, which look at
+ * all parameters; then prepared statements, the unnamed statement and
+ * sequences, which may look at catalogs as the role and with the search_path
+ * of the session.
  *
- * Invariants: BatonPlaced.context says whose context is in place.  An error
- * within install or greet leaves its version 0 and each part with a true
- * account of what it has put in place, so that the next install can take it
- * away.
+ * Invariants: BatonPlaced.context says which session's context is in place. An
+ * error within install or greet leaves its version 0, and each part with a
+ * true account of what it has put in place, so that the next install can
+ * remove it.
  * ----------------------------------------------------------------
  */
 
 static MemoryContext context_context = NULL;
 
-/* The entries of the session at hand, by kind; of use within install only. */
+/* The entries of the present session, by kind; used within install only. */
 static BatonEntryList parameters;
 static BatonEntryList resets;
 static BatonEntryList startup;
@@ -198,7 +203,7 @@ static bool has_temporary;		/* a temporary namespace */
 const char *
 baton_context_attach(void)
 {
-	/* statements last: what they replace must not stay if anything fails */
+	/* statements last: what they replace must not stay if a part fails */
 	static const struct
 	{
 		const char *name;
@@ -343,8 +348,7 @@ baton_context_greet(const BatonSessionRecord *record, StringInfo notices,
 
 	/*
 	 * As InitPostgres (postinit.c) does: some check hooks look at catalogs,
-	 * and those of the transaction's own parameters ask whether there is a
-	 * snapshot.
+	 * and those of the transaction's own parameters check for a snapshot.
 	 */
 	baton_own_transaction_start();
 	baton_login_take_snapshot();
@@ -400,7 +404,7 @@ baton_context_capture(uint64 session)
 {
 	bool		changed;
 
-	/* never while it is unpooled: the session stays */
+	/* never while the backend is unpooled: the session stays */
 	Assert(session == BatonPlaced.context.session);
 	baton_reset_follow_reload();
 	changed = baton_params_capture();
@@ -416,7 +420,7 @@ baton_context_capture(uint64 session)
 	return changed;
 }
 
-/* What install_rest() installs, and the temporary namespace. */
+/* Forgets what install_rest() installs, and the temporary namespace. */
 static void
 forget_rest(uint64 session)
 {
@@ -429,7 +433,7 @@ forget_rest(uint64 session)
 void
 baton_context_forget(uint64 session)
 {
-	/* then the backend goes with it */
+	/* the backend ends with the session */
 	if (unlikely(baton_unpooled()))
 		return;
 	forget_rest(session);
@@ -448,7 +452,7 @@ baton_context_leave(void)
 	if (BatonPlaced.context.session != 0)
 		baton_context_forget(BatonPlaced.context.session);
 	else
-		/* left for a session that has not come (baton_context_leave_resets) */
+		/* kept for a session that has not come (baton_context_leave_resets) */
 		baton_reset_neutralise();
 	baton_temporary_install(false);
 }
@@ -476,8 +480,8 @@ baton_context_reload(void)
 
 	/*
 	 * Within a transaction records are stacked, and nothing may be exchanged:
-	 * the server's own way then, as in PostgresMain.  The boundary sees that
-	 * the files were read (baton_reset_follow_reload) and does the rest.
+	 * the files are read in the server's own way, as in PostgresMain. The
+	 * boundary notices that (baton_reset_follow_reload) and does the rest.
 	 */
 	if (IsTransactionOrTransactionBlock() || baton_unpooled())
 		baton_files_read_by_server();

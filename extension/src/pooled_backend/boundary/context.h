@@ -16,81 +16,91 @@
 #include "baton_shared.h"
 
 /* ----------------------------------------------------------------
- *		The session context: what makes a session a session, taken out of one
- *		backend and put into another.
+ *		The session context: the state of a session, which one backend captures
+ *		and another installs.
  *
- * The boundary (boundary.c) calls these, outside any transaction unless said
- * otherwise; they know nothing of sockets and scheduling.
+ * The boundary (boundary.c) calls these functions, outside of any transaction
+ * unless stated otherwise. They know nothing of sockets and scheduling.
  *
- * "Base" is the backend's own state as it was after it started, before any
- * session: its parameters as postgresql.conf, ALTER DATABASE and ALTER ROLE
- * made them.  A session's context is described relative to that.
+ * "Base" is the backend's own state after its start, before any session: its
+ * parameters as postgresql.conf, ALTER DATABASE and ALTER ROLE set them. A
+ * session's context is described relative to the base.
  * ----------------------------------------------------------------
  */
 
-/* Once, at attach.  NULL if all is well, else why this backend cannot pool. */
+/*
+ * Called once, at attach. Returns NULL, or the reason why this backend cannot
+ * pool.
+ */
 extern const char *baton_context_attach(void);
 
 /*
- * Applies the STARTUP items of a session that has not been greeted, sends
- * what this backend was warned of at its start and ParameterStatus for all
- * that is reported, and puts the RESET items into the delta.  What GREETED
- * says is appended: the messages to *notices, and name NUL value NUL ... to
- * *reported; returns BATON_GREETING_*, for how long others may be told the same.
- * *login_triggers says whether there are any to be fired.
- * ereport(ERROR)s with the server's own message and SQLSTATE if
- * an option is bad; the caller makes a FATAL of it for that session.
+ * Greets a session. Applies its STARTUP items, sends the warnings of this
+ * backend's start and a ParameterStatus for each reported parameter, and puts
+ * the RESET items into the delta.
+ *
+ * Appends the contents of GREETED: the messages to *notices, and name NUL
+ * value NUL ... to *reported. Sets *login_triggers if login triggers are to be
+ * fired. Returns BATON_GREETING_*, which says for how long the dispatcher may
+ * send other sessions the same greeting.
+ *
+ * Raises ERROR with the server's own message and SQLSTATE if an option is bad;
+ * the caller reports it to that session as FATAL.
  */
 extern uint32 baton_context_greet(const BatonSessionRecord *record, StringInfo notices,
 								  StringInfo reported, bool *login_triggers);
 
 /*
- * Puts the session's context in place.  Whatever context was in place before
- * (another session's, captured earlier, or none) is replaced.  May start and
- * end transactions of its own.  ereport(ERROR) means the session cannot go on.
+ * Puts the session's context in place and replaces the previous one (another
+ * session's, captured earlier, or none). May start and end transactions of its
+ * own. If it raises ERROR, the session cannot go on.
  */
 extern void baton_context_install(const BatonSessionRecord *record);
 
 /*
- * Compares what is in place with what was last installed or captured, and
- * appends the difference to the delta.  True if there was any.  Costs next to
- * nothing if there is none.
+ * Compares the state in place with what was last installed or captured and
+ * appends the difference to the delta. Returns true if there was a difference;
+ * costs next to nothing otherwise.
  */
 extern bool baton_context_capture(uint64 session);
 
-/* The session has ended; forget everything of it, back to base. */
+/* The session has ended: forgets its context and returns to the base. */
 extern void baton_context_forget(uint64 session);
 
-/* Nothing of a session's stays in place, and none is held. */
+/* Removes all state of sessions; the backend must hold none. */
 extern void baton_context_leave(void);
 
 /*
- * The same, but its reset values stay: install compares them with those of the session
- * that comes.  False if they may not, and nothing was done: what it has SET goes before
- * they do, a role of its own before another user comes, and a library's parameters with
- * who has given them a value (reset_values.h).
+ * The same, but the session's reset values stay: install compares them with
+ * those of the next session. Returns false, having done nothing, if they may
+ * not stay. What the session has SET must go before they do, a role of its own
+ * before another user comes, and a library's parameters together with the user
+ * that set them (reset_values.h).
  */
 extern bool baton_context_leave_resets(void);
 
-/* ConfigReloadPending was seen: process it as the base must see it. */
+/* Processes ConfigReloadPending as the base must see it. */
 extern void baton_context_reload(void);
 
 /*
- * The unnamed statement.  Given the first bytes of the next message of the
- * session just installed: must messages be injected before it is read?  If
- * so, appends complete protocol messages (ending in Sync) to *messages.
+ * Decides about the unnamed statement from the first bytes of the next message
+ * of the session just installed. If messages must be injected before that one
+ * is read, appends complete protocol messages, ending in Sync, to *messages
+ * and returns true.
  */
 extern bool baton_context_unnamed(uint64 session, const char *first_bytes,
 								  Size length, StringInfo messages);
 #define BATON_UNNAMED_PEEK_BYTES 6
 
-/* A ParameterStatus was not sent, as no answer of the client's is due yet. */
+/*
+ * A ParameterStatus was not sent, because no answer to the client is due yet.
+ */
 extern void baton_context_withhold_report(void);
 
-/* The session's own message is about to be read; cannot fail. */
+/* The session's own message is about to be read. Cannot fail. */
 extern void baton_context_begin(void);
 
-/* Called from the putmessage wrapper for every message to the client. */
+/* The putmessage wrapper calls this for every message to the client. */
 extern void baton_context_note_message(char type);
 
 #endif							/* BATON_CONTEXT_H */

@@ -51,17 +51,17 @@
 #include "views.h"
 
 /* ----------------------------------------------------------------
- *		The words by which this backend and the dispatcher agree on who serves
- *		whom: the slot's state, the counter of the pool's ready queue, and
- *		whether somebody wants this backend's place.
+ *		The words by which this backend and the dispatcher agree which session
+ *		the backend serves: the slot's state, the counter of the pool's ready
+ *		queue, and the request for this backend's place.
  *
- * What has to come in one order is modelled, together with the dispatcher's
- * side, in dispatcher/src/shell/link/handshake/model.rs, under the names
- * that it has here: who changes the one changes the other.
+ * Steps that need a fixed order are modelled, together with the dispatcher's
+ * side, in dispatcher/src/shell/link/handshake/model.rs, under the same names.
+ * A change here requires the same change there.
  *
- * The transitions of the state are listed in baton_shared.h.  Both sides change
- * it by compare-and-swap, so that a backend is claimed once: by the dispatcher,
- * which then sends ASSIGN, or by itself.
+ * baton_control_memory.h lists the transitions of the state. Both sides change
+ * it by compare-and-swap, so that a backend is claimed once: by the
+ * dispatcher, which then sends ASSIGN, or by itself.
  * ----------------------------------------------------------------
  */
 
@@ -80,8 +80,9 @@ baton_backend_retire(uint32 cause, const char *why)
 	StringInfoData payload;
 
 	/*
-	 * With a session in hand it is BUSY until that has been given back, as it
-	 * exits: whoever looks for the session sees that this process may have it
+	 * With a session in hand the state stays BUSY until the exit has given
+	 * the session back: a search for the session sees that this process may
+	 * have it
 	 */
 	if (BatonSelf.in_hand == 0)
 		baton_state_set(BATON_BACKEND_RETIRING);
@@ -149,22 +150,23 @@ baton_retire_asked(void)
 }
 
 /* ----------------------------------------------------------------
- *		Lines of the scheduling log (pg_baton.log_scheduling): which session has
- *		got this backend and why, and why it keeps it.
+ *		Lines of the scheduling log (pg_baton.log_scheduling): which session got
+ *		this backend and why, and why it keeps it.
  *
- * Who calls looks at the parameter first.  The dispatcher writes the others, why
- * a pool has grown or shrunk, with the same prefix (scheduler/carry_out.rs);
- * docs/operations.md has them all.  Names come last in a line: nothing that
- * precedes them can be what somebody has called himself.
+ * Callers check the parameter first. The dispatcher writes the other lines,
+ * why a pool has grown or shrunk, with the same prefix
+ * (scheduler/carry_out.rs); docs/operations.md describes all of them. Names
+ * come last in a line, so that a user-chosen name cannot imitate the other
+ * fields.
  *
- * They are the server's alone (LOG_SERVER_ONLY), and come without a statement,
- * for the last one that ran here was another session's.  Interrupts are held
- * off: errfinish() looks for them after each line (elog.c, 15 to 18), and a line
- * shall not be where a session is cancelled.
+ * The lines go to the server's log only (LOG_SERVER_ONLY), without a
+ * statement, because the last statement that ran here was another session's.
+ * Interrupts are held off: errfinish() looks for them after each line (elog.c,
+ * 15 to 18), and a log line shall not cancel a session.
  * ----------------------------------------------------------------
  */
 
-/* As pg_baton_sessions.dedicated_cause has them. */
+/* As shown in pg_baton_sessions.dedicated_cause. */
 static const char *const cause_names[BATON_CAUSE_COUNT] = {
 	[BATON_CAUSE_NONE] = "",
 #define BATON_CAUSE(name, text) [BATON_CAUSE_##name] = text,
@@ -192,9 +194,9 @@ write_line(uint64 session, const char *what, const char *fields)
 }
 
 /*
- * `is_last`: it has served this session last, which is what it was chosen for if it
- * was chosen at all (choose_backend, pool.rs).  `waits_since`: 0 if the session has
- * not waited.
+ * `is_last`: this backend served the session last, which is why it was chosen,
+ * if it was chosen at all (find_backend, dispatch.rs). `waits_since`: 0 if the
+ * session has not waited.
  */
 static void
 scheduling_log_taken(uint64 session, BatonTakenBy why, bool is_last,
@@ -203,7 +205,7 @@ scheduling_log_taken(uint64 session, BatonTakenBy why, bool is_last,
 	int64		waited_us = waits_since == 0 ? 0 : baton_monotonic_us() - waits_since;
 	char		fields[128];
 
-	/* another process has written it */
+	/* another process has written waits_since */
 	waited_us = Max(waited_us, 0);
 	snprintf(fields, sizeof(fields), "waited_ms=%lld.%03d why=\"%s\"",
 			 (long long) (waited_us / 1000), (int) (waited_us % 1000),
@@ -229,35 +231,36 @@ scheduling_log_cause(uint64 session, uint32 cause, uint32 cause_before)
  * Prepared statements (statement_cache.c), compiled PL/pgSQL functions
  * (function_table.c) and catalog caches outlive the session that caused them.
  * pg_baton.backend_cache_memory bounds the growth of the process since it
- * attached.  A look is due once a second while the backend works, and once
+ * attached. A look is due once a second while the backend works, and once
  * after it has become idle; it reads the process's anonymous memory, which is
- * one system call.  If that exceeds the bound:
- *	- statements and functions are dropped, least recently used first, until
- *	  the memory contexts have shrunk to three quarters of the bound;
- *	- malloc_trim() returns free pages to the kernel (glibc keeps them else);
- *	- if the process is still far beyond the bound (catalog caches, what a
- *	  library has allocated), the backend ends as it does when it is retired,
- *	  and the dispatcher opens another when one is needed.
+ * one system call. If that exceeds the bound:
+ * - the backend drops statements and functions, least recently used first,
+ *   until the memory contexts have shrunk to three quarters of the bound;
+ * - malloc_trim() returns free pages to the kernel (glibc keeps them
+ *   otherwise);
+ * - if the process is still far beyond the bound (catalog caches, memory that
+ *   a library has allocated), the backend ends as it does when it is retired,
+ *   and the dispatcher opens another when one is needed.
  *
- * What the session in place uses does not count: it would take as much on a
- * direct connection.  These are the statements that it has looked up, and the
+ * What the session in place uses does not count, because a direct connection
+ * would use as much: the statements that the session has looked up, and the
  * functions that were called since the last look.
  * ----------------------------------------------------------------
  */
 
 #define LOOK_INTERVAL_MS 1000
 
-/* A backend that is younger stays, however much memory it has. */
+/* A younger backend stays, however much memory it has. */
 #define LEAST_AGE_MS 10000
 
-/* It ends only if it has exceeded twice the bound and this. */
+/* A backend ends only if it exceeds twice the bound and this. */
 #define RETIRE_SLACK ((Size) 16 * 1024 * 1024)
 
 int			baton_backend_cache_memory_kb = 64 * 1024;
 
 static BatonSelfMemory *const self = &BatonSelf.memory;
 
-/* Milliseconds of a clock that nobody sets. */
+/* Milliseconds of the monotonic clock. */
 static int64
 now_ms(void)
 {
@@ -273,7 +276,10 @@ in_contexts(void)
 	return MemoryContextMemAllocated(TopMemoryContext, true);
 }
 
-/* The process's own memory; that of its contexts where /proc does not tell. */
+/*
+ * The process's own memory, or that of its memory contexts if /proc does not
+ * tell.
+ */
 static Size
 resident(void)
 {
@@ -317,7 +323,10 @@ baton_cache_memory_sleep(void)
 	return self->used_since_look ? LOOK_INTERVAL_MS : -1;
 }
 
-/* Drops what was used before `before`, least recently used first. */
+/*
+ * Drops caches last used before `before`, least recently used first, until the
+ * contexts are no larger than `most`.
+ */
 static void
 drop_caches(Size most, uint64 before)
 {
@@ -347,7 +356,10 @@ shrink(bool is_idle)
 	Size		kept;
 	Size		now;
 
-	/* what the last session has looked up is in place until another comes */
+	/*
+	 * statements that the last session looked up are in place until another
+	 * comes
+	 */
 	if (baton_session_held() == 0)
 		baton_statements_forget(BatonPlaced.statements.session);
 	kept = bound + baton_held_bytes();
@@ -376,7 +388,11 @@ baton_cache_memory_look(void)
 	if (!self->used_since_look)
 		return;
 	now = now_ms();
-	/* a coarse clock is a tick behind the one that a sleep goes by */
+
+	/*
+	 * the coarse clock is up to a tick behind the clock that measures the
+	 * sleep
+	 */
 	if (now - self->looked_ms < LOOK_INTERVAL_MS - 20)
 		return;
 	is_idle = self->uses == self->looked_uses;
@@ -385,7 +401,7 @@ baton_cache_memory_look(void)
 	if (resident() > self->first_resident + (Size) baton_backend_cache_memory_kb * 1024)
 	{
 		shrink(is_idle);
-		/* what was used of late may go when the backend has been idle */
+		/* recently used entries may go when the backend has been idle */
 		self->used_since_look = !is_idle;
 	}
 	self->looked_uses = self->uses;
@@ -394,22 +410,22 @@ baton_cache_memory_look(void)
 /* ----------------------------------------------------------------
  *		A session comes to this backend, and leaves it.
  *
- * The order in which the shared words are written is what makes ownership
- * unambiguous:
- *	- taking: session slot's owner, then backend slot's session, then the
- *	  context is put in place.  If the backend dies from here on, the
- *	  dispatcher finds the session in its slot and ends it.
- *	- giving back: context captured and sent, owner = 0, backend slot's
- *	  session = 0, the backend slot's state, and only then the socket is
- *	  re-armed: from that moment the session may be served elsewhere, and
- *	  nothing of it may be touched here any more.
- *	- in hand: between the ready queue and its slot's owner a session is known
- *	  to this process alone.  If it ends then, it gives the session back.
+ * The order in which the shared words are written makes ownership unambiguous:
+ * - taking: session slot's owner, then backend slot's session, then the
+ *   context is put in place. If the backend dies from here on, the dispatcher
+ *   finds the session in its slot and ends it.
+ * - giving back: context captured and sent, owner = 0, backend slot's session
+ *   = 0, the backend slot's state, and only then the socket is re-armed. From
+ *   that moment another backend may serve the session, and this one must not
+ *   touch it any more.
+ * - in hand: between the ready queue and its slot's owner a session is known
+ *   to this process alone. If the process ends then, it gives the session
+ *   back.
  *
- * Taking and arming a cancel (baton_session_take, baton_session_arm_cancel) are
- * modelled with the dispatcher's side in
- * dispatcher/src/shell/link/handshake/model.rs: who changes the one changes
- * the other.
+ * Taking and arming a cancel (baton_session_take, baton_session_arm_cancel)
+ * are modelled with the dispatcher's side in
+ * dispatcher/src/shell/link/handshake/model.rs. A change here requires the
+ * same change there.
  * ----------------------------------------------------------------
  */
 
@@ -421,12 +437,15 @@ baton_idle_timeouts_end(void)
 	if (get_timeout_active(IDLE_IN_TRANSACTION_SESSION_TIMEOUT))
 		disable_timeout(IDLE_IN_TRANSACTION_SESSION_TIMEOUT, false);
 
-	/* what has fired and has not been looked at is the same session's */
+	/*
+	 * a timeout that has fired and was not handled belongs to the same
+	 * session
+	 */
 	IdleSessionTimeoutPending = false;
 	IdleInTransactionSessionTimeoutPending = false;
 }
 
-/* A message to the dispatcher; its death shows on the control socket. */
+/* Sends a message to the dispatcher; the control socket shows its death. */
 static void
 tell(uint16 type, uint64 session, const char *payload, Size length)
 {
@@ -434,7 +453,7 @@ tell(uint16 type, uint64 session, const char *payload, Size length)
 		(void) baton_channel_send(BatonSelf.control, type, session, payload, length);
 }
 
-/* before_shmem_exit callback; the packet comes before the socket's end. */
+/* before_shmem_exit callback: the packet precedes the socket's end. */
 static void
 give_back_in_hand(int code, Datum argument)
 {
@@ -444,9 +463,10 @@ give_back_in_hand(int code, Datum argument)
 }
 
 /*
- * pg_terminate_backend() with the number of the session in place says so in its
- * identity, and at the boundary the signal only wakes (identity.c).  Who has something
- * to tell a dispatcher that takes nothing would not look there.
+ * pg_terminate_backend() with the process ID of the session in place sets a
+ * mark in the session's identity; at the boundary the signal only wakes
+ * (identity.c). A backend that waits to send to a dispatcher that reads
+ * nothing would not check the mark.
  */
 static void
 end_if_terminated(void)
@@ -485,11 +505,12 @@ baton_session_send_fatal(ErrorData *edata)
 }
 
 /*
- * Notices, ParameterStatus, BackendKeyData and ReadyForQuery, as PostgresMain sends
- * them to a new client (postgres.c, before its loop).
+ * Sends notices, ParameterStatus, BackendKeyData and ReadyForQuery, as
+ * PostgresMain does for a new client (postgres.c, before its loop).
  *
- * In a memory context of its own, which baton_session_take() deletes: refused
- * clients may come by the thousand before PostgresMain clears MessageContext.
+ * Runs in a memory context of its own, which baton_session_take() deletes:
+ * thousands of refused clients may come before PostgresMain clears
+ * MessageContext.
  */
 static void
 greet(const BatonSessionRecord *record)
@@ -504,10 +525,10 @@ greet(const BatonSessionRecord *record)
 	initStringInfo(&reported);
 	initStringInfo(&notices);
 	lasts = baton_context_greet(record, &notices, &reported, &login_triggers);
-	/* before GREETED: the dispatcher does the same for others */
+	/* before GREETED: the dispatcher does the same for other sessions */
 	baton_keepalive_put(baton_session_slot(record->id));
 	baton_delta_send(BatonSelf.control, record->id);
-	/* others may be greeted with what is told now */
+	/* other sessions may get the same greeting */
 	baton_session_slot(record->id)->idle_session_timeout_ms = IdleSessionTimeout;
 	initStringInfo(&payload);
 	baton_wire_u32(&payload, lasts);
@@ -526,7 +547,7 @@ greet(const BatonSessionRecord *record)
 	if (login_triggers)
 	{
 		baton_login_triggers_fire();
-		/* PostgresMain's loop begins with that; the next capture sees it */
+		/* PostgresMain's loop begins with this; the next capture sees it */
 		ReportChangedGUCOptions();
 		baton_context_note_message('S');
 	}
@@ -537,7 +558,10 @@ greet(const BatonSessionRecord *record)
 	pq_flush();
 }
 
-/* Can this process serve it?  If not it ends, and gives it back. */
+/*
+ * If this process cannot serve the session, ends it, which gives the session
+ * back.
+ */
 static void
 look(const BatonSessionRecord *record, Oid role)
 {
@@ -573,7 +597,7 @@ baton_session_take(uint64 session, int fd, BatonTakenBy why)
 	Assert(BatonServed.session == 0);
 	if (unlikely(baton_force_role_changes))
 		baton_become_another();
-	/* it is in hand: as this process ends it is given back */
+	/* the session is in hand: the exit of this process gives it back */
 	if (likely(record != NULL))
 		look(record, role);
 	BatonServed.greeted_here = is_new;
@@ -583,18 +607,21 @@ baton_session_take(uint64 session, int fd, BatonTakenBy why)
 	/* A new session waits for its greeting; all others wait for an answer. */
 	baton_cancel_session_asks(!is_new);
 
-	/* what still stands there meant what it did on another backend */
+	/* a remaining cancel was for a command on another backend */
 	baton_identity((uint32) session)->cancel = 0;
 
-	/* In this order: who finds us as the owner may send us its cancel. */
+	/*
+	 * In this order: a process that sees us as the owner may send us its
+	 * cancel.
+	 */
 	BatonSelf.slot->session = session;
 	pg_write_barrier();
 	slot->owner = BatonSelf.slot_index + 1;
 
 	/*
-	 * Before take_cancel reads the flags: who sets the mark looks at the
-	 * owner after that (mark_cancel, handshake/mod.rs), and one of both sees
-	 * the other.
+	 * Before take_cancel reads the flags: the process that sets the mark
+	 * looks at the owner after that (mark_cancel, handshake/mod.rs), so one
+	 * of the two sees the other.
 	 */
 	pg_memory_barrier();
 	BatonSelf.in_hand = 0;
@@ -612,7 +639,7 @@ baton_session_take(uint64 session, int fd, BatonTakenBy why)
 	baton_pid_take(session);
 	baton_socket_put(fd);
 
-	/* Now that it is ours it ends with this process, and is sent to no other. */
+	/* From now on the session ends with this process and goes to no other. */
 	if (unlikely(record == NULL))
 		ereport(FATAL,
 				(errcode(ERRCODE_INTERNAL_ERROR),
@@ -627,12 +654,12 @@ baton_session_take(uint64 session, int fd, BatonTakenBy why)
 	PG_TRY();
 	{
 		baton_role_check();
-		/* tests: as if the role had changed since, whatever did it */
+		/* tests: as if the role had changed since */
 		if (unlikely(baton_self_check_is_broken("session_role")) && slot->transactions > 0)
 			BatonServed.role = InvalidOid;
 		baton_identity_put(record);
 		baton_keepalive_relayed(record->is_relayed != 0);
-		/* now that lines are the session's */
+		/* log lines show the session from now on */
 		if (unlikely(baton_log_scheduling))
 			scheduling_log_taken(session, why, is_last, waits_since);
 		if (greeting != NULL)
@@ -651,15 +678,18 @@ baton_session_take(uint64 session, int fd, BatonTakenBy why)
 		ErrorData  *edata;
 
 		/*
-		 * Whatever was being built when memory ran out is half made, and
-		 * nobody else may be served with it: the backend ends, too.  So with
-		 * what cannot be taken away again, for want of pooling.
+		 * What was being built when memory ran out is half made and must not
+		 * serve another session: the backend ends, too. The same holds for
+		 * state that cannot be removed, because the backend is not pooled.
 		 */
 		if (ERRCODE_TO_CATEGORY(geterrcode()) == ERRCODE_INSUFFICIENT_RESOURCES ||
 			baton_unpooled())
 			PG_RE_THROW();
 
-		/* what is told goes with the greeting, if it is one */
+		/*
+		 * memory used for the error is freed with the greeting's, if there is
+		 * one
+		 */
 		MemoryContextSwitchTo(greeting ? greeting : caller);
 		edata = CopyErrorData();
 		FlushErrorState();
@@ -677,7 +707,7 @@ baton_session_take(uint64 session, int fd, BatonTakenBy why)
 	if (greeting != NULL)
 		MemoryContextDelete(greeting);
 
-	/* any error sets it to zero, also one that was caught further below */
+	/* any error sets it to zero, even one that was caught further below */
 	QueryCancelHoldoffCount = held_off;
 
 	if (failed)
@@ -687,7 +717,10 @@ baton_session_take(uint64 session, int fd, BatonTakenBy why)
 	}
 }
 
-/* Did a cancel come for the held session as it waited for a backend? */
+/*
+ * Did a cancel request come for the held session while it waited for a
+ * backend?
+ */
 static bool
 take_cancel(void)
 {
@@ -713,7 +746,7 @@ baton_session_void_cancel(void)
 	baton_cancel_session_asks(false);
 }
 
-/* Does what is collected fit now? */
+/* Do the collected changes fit now? */
 static uint32
 lacks_memory(void)
 {
@@ -724,7 +757,7 @@ lacks_memory(void)
 		!(baton_delta_shrinks() && baton_arena_has_room_to_shrink(size)))
 		return BATON_CAUSE_CONTEXT_MEMORY;
 
-	/* who takes nothing more is welcome even where there is too much */
+	/* a session that takes no more memory is accepted even above the limit */
 	if (growth > 0 &&
 		growth > (int64) pg_atomic_read_u64(baton_atomic_u64(BatonServed.tenant->memory_left)))
 		return BATON_CAUSE_POOL_MEMORY;
@@ -743,13 +776,16 @@ baton_session_lacks_memory(void)
 	if (cause == BATON_CAUSE_NONE || baton_unpooled() || BatonServed.delta_too_large)
 		return cause;
 
-	/* It may have taken back what did not fit, since that was collected. */
+	/* The session may have undone the change that did not fit. */
 	(void) baton_context_capture(session);
 	baton_delta_settle(baton_record(session));
 	return lacks_memory();
 }
 
-/* Where its socket is armed: session_epoll() in threads.rs does the same sum. */
+/*
+ * The epoll in which the session's socket is armed, as Sockets::epoll() in
+ * sockets.rs computes it.
+ */
 static int
 session_epoll(uint64 session)
 {
@@ -757,19 +793,19 @@ session_epoll(uint64 session)
 }
 
 /*
- * Nobody is in place any more, or yet: at each hand-over, after all that is to
- * be kept of the session has gone to the dispatcher, and before the backend's
- * slot says that it has left.
+ * Clears BatonServed: no session is in place. Called at each hand-over, after
+ * all that must be kept of the session has gone to the dispatcher, and before
+ * the backend's slot says that the session has left.
  */
 static void
 forget_served(void)
 {
 	static const BatonServedSession nobody;
 
-	/* what stands elsewhere: a timer, and the buffer of its changes */
+	/* state that stands elsewhere: a timer, and the buffer of changes */
 	baton_message_timeout_end();
 	baton_delta_drop();
-	/* what it had in use counts from now on */
+	/* what the session used counts from now on */
 	baton_cache_memory_used();
 
 	BatonServed = nobody;
@@ -784,7 +820,9 @@ baton_session_release(uint32 state_after, bool tell_always)
 
 	Assert(BatonServed.session != 0);
 
-	/* Collects what is new since it came, or since this was last tried. */
+	/*
+	 * Collects the changes since the session came, or since the last attempt.
+	 */
 	if (baton_session_lacks_memory() != BATON_CAUSE_NONE)
 		return false;
 	(void) baton_context_capture(session);
@@ -792,18 +830,18 @@ baton_session_release(uint32 state_after, bool tell_always)
 		return false;
 
 	/*
-	 * Its socket was armed for its end only.  An event of that may have been
-	 * taken out of the epoll already: were the session given back without a
-	 * word, the dispatcher could not tell that event from one of the armed
-	 * socket, and would hand the session on before we have armed it.
+	 * The socket was armed for its end only. Such an event may have been
+	 * taken out of the epoll already. If the session were given back without
+	 * a message, the dispatcher could not tell that event from one of the
+	 * armed socket, and would hand the session on before it is armed here.
 	 */
 	news = baton_delta_size() > 0 || tell_always || BatonServed.greeted_here ||
 		baton_session_is_counted();
 
 	/*
-	 * Under forced migration what this session has done shall be seen in the
-	 * statistics as if it had stayed in one backend, which would flush them
-	 * in time; else the rate limit of pgstat_report_stat holds as in stock.
+	 * Under forced migration the statistics shall show the session's work as
+	 * if it had stayed in one backend, which would flush them in time;
+	 * otherwise the rate limit of pgstat_report_stat holds as in stock.
 	 */
 	if (BatonControlMemory->force_migration != 0)
 	{
@@ -830,7 +868,7 @@ baton_session_release(uint32 state_after, bool tell_always)
 	pg_atomic_write_u32(baton_atomic_u32(BatonSelf.slot->state), state_after);
 	pg_memory_barrier();
 
-	/* one that shall be ended is ended by the dispatcher now */
+	/* the dispatcher ends a session that is to be terminated */
 	if (news || baton_pid_is_terminated(session))
 		tell(BATON_MSG_RELEASE, session, NULL, 0);
 	else
@@ -842,9 +880,9 @@ baton_session_release(uint32 state_after, bool tell_always)
 		event.data.u64 = session;
 
 		/*
-		 * The item is known by (file, number); the dispatcher added it under
-		 * this very number.  If it is not there the dispatcher is about to
-		 * close the session or is gone: nobody is left to arm it for.
+		 * The item's key is (file, number); the dispatcher added it under
+		 * this number. If it is missing, the dispatcher is about to close the
+		 * session or has gone, and arming is pointless.
 		 */
 		(void) epoll_ctl(session_epoll(session), EPOLL_CTL_MOD, BatonSelf.client_number, &event);
 	}
@@ -868,7 +906,7 @@ baton_session_end(uint32 how, uint32 state_after)
 	Assert(BatonServed.session != 0);
 
 	/*
-	 * The context goes first: if this fails the backend dies, and the
+	 * The context goes first: if this fails, the backend dies, and the
 	 * dispatcher still finds the session in its slot.
 	 */
 	baton_context_forget(session);
@@ -882,7 +920,9 @@ baton_session_end(uint32 how, uint32 state_after)
 	baton_socket_clear();
 	baton_identity_clear();
 
-	/* Before it is told: the dispatcher looks for a free backend then. */
+	/*
+	 * Before the message: on receipt the dispatcher looks for a free backend.
+	 */
 	pg_atomic_write_u32(baton_atomic_u32(BatonSelf.slot->state), state_after);
 	pg_memory_barrier();
 	tell(BATON_MSG_END, session, (char *) &how, sizeof(how));

@@ -16,42 +16,49 @@
 #include "pooled_state.h"
 
 /* ----------------------------------------------------------------
- *		The words by which this backend and the dispatcher agree on who serves
- *		whom.
+ *		The words by which this backend and the dispatcher agree which session
+ *		the backend serves.
  * ----------------------------------------------------------------
  */
 
-/* Sets it, whatever it was; a full barrier. */
+/* Sets the state unconditionally; a full barrier. */
 extern void baton_state_set(uint32 state);
 
 /*
- * Claims the backend for ourselves.  False if the dispatcher was first: then
- * its ASSIGN is on the way and must be obeyed.
+ * The backend claims itself. Returns false if the dispatcher has claimed it
+ * already: its ASSIGN is then on the way and must be obeyed.
  */
 extern bool baton_state_claim(uint32 state_after);
 
-/* By the counter, which may be ahead of what is there. */
+/*
+ * According to the counter, which may be raised before the message is in the
+ * queue.
+ */
 extern bool baton_queue_has_some(void);
 
 /*
- * The last of the pool's ready queue has been taken: the dispatcher is told, if it holds
- * others back.
+ * The backend has taken the last session of the pool's ready queue. Tells the
+ * dispatcher, if it holds sessions back from the queue.
  */
 extern void baton_queue_is_low(void);
 
-/* By the queue itself. */
+/* According to the queue's socket. */
 extern bool baton_queue_is_readable(void);
 
 /*
- * Has the dispatcher asked for our place?  If it has left open whose, we have
- * promised to go by having asked: not to be asked twice.
+ * Has the dispatcher asked for this backend's place? If the request was open
+ * to several backends, a true result means that this backend has won it and
+ * must retire: call this once only.
  */
 extern bool baton_retire_asked(void);
 
-/* This backend ends, and tells the dispatcher why; "": it was asked to. */
+/*
+ * Ends this backend and tells the dispatcher why. `why` is "" if the
+ * dispatcher asked for it.
+ */
 pg_noreturn extern void baton_backend_retire(uint32 cause, const char *why);
 
-/* Shall each transaction of a session be served by another backend? */
+/* Is every transaction of a session to be served by another backend? */
 static inline bool
 baton_migration_forced(void)
 {
@@ -66,9 +73,10 @@ baton_migration_forced(void)
 /* How this backend got a session. */
 typedef enum BatonTakenBy
 {
-	BATON_TAKEN_FROM_QUEUE,		/* it took the ready queue's next */
-	BATON_TAKEN_IDLE,			/* it held nobody */
-	BATON_TAKEN_LINGERING		/* the session that it held had nothing to say */
+	BATON_TAKEN_FROM_QUEUE,		/* the next of the ready queue */
+	BATON_TAKEN_IDLE,			/* the backend held no session */
+	BATON_TAKEN_LINGERING		/* the session that the backend held was
+								 * silent */
 } BatonTakenBy;
 
 /* ----------------------------------------------------------------
@@ -76,16 +84,20 @@ typedef enum BatonTakenBy
  * ----------------------------------------------------------------
  */
 
-/* Once, when the backend is ready to serve. */
+/* Called once, when the backend is ready to serve. */
 extern void baton_cache_memory_start(void);
 
 /* A statement has run, or a session has left. */
 extern void baton_cache_memory_used(void);
 
-/* Looks at the process's memory if that is due.  No transaction may be open. */
+/*
+ * Checks the process's memory if a check is due. No transaction may be open.
+ */
 extern void baton_cache_memory_look(void);
 
-/* The backend may sleep so long (ms) before the next look; -1: for ever. */
+/*
+ * Milliseconds that the backend may sleep before the next check; -1: no limit.
+ */
 extern long baton_cache_memory_sleep(void);
 
 /* ----------------------------------------------------------------
@@ -93,42 +105,45 @@ extern long baton_cache_memory_sleep(void);
  * ----------------------------------------------------------------
  */
 
-/* Once, after attach. */
+/* Called once, after attach. */
 extern void baton_session_start(void);
 
 /*
- * A session's socket has come: it is given back should this process end before
- * it is taken or bounced.
+ * A session's socket has arrived. If the process ends before the session is
+ * taken or bounced, it gives the session back.
  */
 extern void baton_session_received(uint64 session);
 
 /*
- * Puts a session in place; `fd`, its socket, is consumed.  The backend must
- * hold none.  It has come to speak, and is to be listened to.  A session that
- * has not been greeted is.  If its context cannot be put in place the client
- * gets an error and the session has ended.  `why` it came here is for the log.
+ * Puts a session in place and consumes `fd`, its socket. The backend must hold
+ * no session. The session has come because its client has sent something,
+ * which must be read next. Greets a session that has not been greeted. If the
+ * context cannot be put in place, the client gets an error and the session
+ * ends. `why` is for the log.
  */
 extern void baton_session_take(uint64 session, int fd, BatonTakenBy why);
 
 /*
- * Gives the held session back to the dispatcher.  `state_after` is what the
- * backend slot's state becomes before anybody can notice.  `tell`: send a
- * message even if there is no news (the dispatcher waits for it).  Its socket
- * still stands in place: the caller takes another session at once or clears.
+ * Gives the held session back to the dispatcher. `state_after` becomes the
+ * state of the backend slot before another process can notice the release.
+ * `tell_always`: send a message even if there is no news, because the
+ * dispatcher waits for it. The session's socket stays in place: the caller
+ * takes another session at once, or clears it.
  *
- * False: its context does not fit into the dispatcher's session memory, or into
- * what its role's may take in its database.  It stays, and is dedicated, as long as
- * baton_session_lacks_memory says so.
+ * Returns false if the context does not fit into the dispatcher's session
+ * memory, or into the share of its tenant. The session then stays and is
+ * dedicated for as long as baton_session_lacks_memory says so.
  */
 extern bool baton_session_release(uint32 state_after, bool tell_always);
 
 /*
- * BATON_CAUSE_CONTEXT_MEMORY or _POOL_MEMORY if what is collected of the held
- * session's context does not fit; 0 if it does, or nothing is.
+ * BATON_CAUSE_CONTEXT_MEMORY or BATON_CAUSE_POOL_MEMORY if the collected
+ * changes of the held session's context do not fit; 0 if they do, or if there
+ * are none.
  */
 extern uint32 baton_session_lacks_memory(void);
 
-/* Is it one of these? */
+/* Is `cause` one of these two? */
 static inline bool
 baton_session_lacks(uint32 cause)
 {
@@ -136,39 +151,44 @@ baton_session_lacks(uint32 cause)
 }
 
 /*
- * PostgresMain has armed its timeouts for an idle session before
- * ReadyForQuery, but nobody, or another session, is idle here.
+ * Disables the timeouts that PostgresMain armed for an idle session before
+ * ReadyForQuery. No session, or another session, is idle here now.
  */
 extern void baton_idle_timeouts_end(void);
 
 /*
- * The held session cannot go on: its client gets `edata` with severity FATAL, as
- * a stock backend would end with it, but this backend lives on.
+ * The held session cannot go on: sends its client `edata` with severity FATAL,
+ * as a stock backend would, but the backend stays.
  */
 extern void baton_session_send_fatal(ErrorData *edata);
 
-/* Gives back a session that was assigned and has not been taken. */
+/* Gives back a session that was assigned but not taken. */
 extern void baton_session_bounce(uint64 session, int fd);
 
 /*
- * The held session's message is about to be read: if a cancel came for it
- * while it waited, that cancels what it runs.
+ * The held session's message is about to be read. A cancel request that came
+ * while the session waited for a backend now cancels what the session runs.
  */
 extern void baton_session_arm_cancel(void);
 
-/* The held session has asked nothing: such a cancel meant nothing. */
+/* The held session has sent no request: discards such a cancel request. */
 extern void baton_session_void_cancel(void);
 
 /*
- * The held session has ended (BATON_END_*); its context is forgotten.  The
- * backend slot's state becomes `state_after` before anybody can notice.
+ * The held session has ended (BATON_END_*): forgets its context. `state_after`
+ * becomes the state of the backend slot before another process can notice.
  */
 extern void baton_session_end(uint32 how, uint32 state_after);
 
-/* Tells the dispatcher that the held session is dedicated (0: shared again). */
+/*
+ * Tells the dispatcher that the held session is dedicated (0: shared again).
+ */
 extern void baton_session_note_cause(uint32 cause);
 
-/* The dispatcher has gone; the held session stays here for good. */
+/*
+ * The dispatcher has gone: the held session stays on this backend until it
+ * ends.
+ */
 extern void baton_session_orphaned(void);
 
 #endif							/* BATON_HANDOVER_H */

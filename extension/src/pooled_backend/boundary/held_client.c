@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * held_client.c
- *		The client of the session in place: what it says between transactions,
+ *		The client of the session in place: what it sends between transactions,
  *		and how long it may hold the backend.
  *
  * Portions Copyright (c) 2026, the pg_baton developers
@@ -33,21 +33,21 @@
 /* ----------------------------------------------------------------
  *		A limit on how long a transaction may hold a shared backend.
  *
- * Others wait for it, or will: so it counts whether somebody waits at the
- * moment or not, and what a client is told does not depend on others.  A session
- * that keeps its backend anyway (dedicated, native) has none.
+ * The limit applies whether or not another session waits at the moment, so
+ * that a client's result does not depend on others. A session that keeps its
+ * backend anyway (dedicated, native) has no limit.
  *
- * It means what transaction_timeout of 17 does, with the same error: from when a
- * transaction's first message is there, until it has ended; commands that make
- * several (VACUUM, CALL) begin anew with each.  15 and 16 have no such timeout,
- * and ProcessInterrupts (postgres.c, 15 to 18) no hook.  So the handler asks it to
- * end the connection, as SIGTERM does, and an error context callback, which
- * errfinish (elog.c) calls before anything is written or sent, gives the error
- * its own words.
+ * It works as transaction_timeout of 17 does, with the same error: from the
+ * arrival of a transaction's first message to the transaction's end. Commands
+ * that run several transactions (VACUUM, CALL) restart it with each. 15 and 16
+ * have no such timeout, and ProcessInterrupts (postgres.c, 15 to 18) has no
+ * hook. So the handler makes it end the connection, as SIGTERM does. An error
+ * context callback, which errfinish (elog.c) calls before the error is written
+ * or sent, replaces the error's text.
  * ----------------------------------------------------------------
  */
 
-/* ERRCODE_TRANSACTION_TIMEOUT, which 17 has brought */
+/* ERRCODE_TRANSACTION_TIMEOUT, new in 17 */
 #define TRANSACTION_TIMEOUT_CODE MAKE_SQLSTATE('2', '5', 'P', '0', '4')
 
 int			baton_transaction_timeout_ms;
@@ -85,8 +85,9 @@ watch_errors(void *argument)
 }
 
 /*
- * Each error that reaches PostgresMain takes the stack away (postgres.c), and the
- * end of each PG_TRY what was put on it within.
+ * Puts the callback on the stack unless it is there. Each error that reaches
+ * PostgresMain clears the stack (postgres.c), and the end of each PG_TRY
+ * removes what was pushed within it.
  */
 void
 baton_hold_limit_watch(void)
@@ -128,7 +129,10 @@ baton_hold_limit_end(void)
 	runs = false;
 	disable_timeout(timeout, false);
 
-	/* too late to be told from a SIGTERM of others; nobody else may get it */
+	/*
+	 * too late to distinguish from an ordinary SIGTERM; no other session may
+	 * get it
+	 */
 	if (is_over)
 		ereport(FATAL, (say_why()));
 }
@@ -148,8 +152,8 @@ baton_hold_limit_transaction(XactEvent event)
 }
 
 /* ----------------------------------------------------------------
- *		What the client of the session in place says, and what becomes of the
- *		session by that.
+ *		What the client of the session in place sends, and what that does to
+ *		the session.
  * ----------------------------------------------------------------
  */
 
@@ -157,8 +161,8 @@ static BatonServedInput *const input = &BatonServed.input;
 
 /*
  * A packet that is read in part holds all of its memory, and the window may be
- * closed (__tcp_select_window, net/ipv4/tcp_output.c) though there are but some
- * bytes to wait for.
+ * closed (__tcp_select_window, net/ipv4/tcp_output.c) although only a few
+ * bytes are missing.
  */
 void
 baton_client_rest_may_begin(void)
@@ -169,9 +173,10 @@ baton_client_rest_may_begin(void)
 }
 
 /*
- * Too little to be read?  Whole messages without a Sync would hold the backend until
- * the Sync comes, so the dispatcher decides on that (has_backend_to_spare, serve.rs).
- * Such a pause is no part of a message: message_timeout does not count.
+ * Is there too little to be read? Whole messages without a Sync would hold the
+ * backend until the Sync comes, so the dispatcher decides about them
+ * (has_backend_to_spare, dispatch.rs). Such a pause is not part of a message:
+ * message_timeout does not apply.
  */
 static bool
 only_begins(bool *is_part)
@@ -191,8 +196,8 @@ baton_client_listen(bool ready, bool may_leave)
 
 	/*
 	 * An installed session's first message must stay in the socket until it
-	 * is known whether its unnamed statement must be made before; and that of
-	 * one that may leave, in case it leaves.
+	 * is known whether its unnamed statement must be made first. The message
+	 * of a session that may leave stays in case it leaves.
 	 */
 	input->is_timed = false;
 	if (read)
@@ -257,7 +262,7 @@ baton_client_runs(StringInfo messages)
 		int			pause = flags >> BATON_SESSION_PAUSE_SHIFT;
 
 		/*
-		 * start_xact_command (postgres.c) leaves a timer alone that runs; a
+		 * start_xact_command (postgres.c) does not change a running timer; a
 		 * Close does not call it.
 		 */
 		if (flags & BATON_SESSION_LATE)
@@ -268,9 +273,9 @@ baton_client_runs(StringInfo messages)
 	if (unlikely(input->is_timed))
 		baton_message_timeout_begin(false);
 
-	/* one that has stayed here has its unnamed statement here */
+	/* a session that has stayed here has its unnamed statement here */
 	first_bytes = baton_input_peeked(&length);
-	/* it is no longer what comes next */
+	/* these bytes are about to be read */
 	input->peeked_length = 0;
 	if (!check_unnamed && unlikely(baton_unnamed_is_put_off()))
 		baton_unnamed_make(first_bytes, length);
@@ -289,14 +294,17 @@ baton_client_asks_nothing(void)
 	slot->state_since_us = baton_monotonic_us();
 }
 
-/* The timer runs for what has been answered: only an Execute turns it off. */
+/*
+ * The timer runs for messages that have been answered: only an Execute stops
+ * it.
+ */
 static void
 statement_timed_out(void)
 {
 	if (!get_timeout_active(STATEMENT_TIMEOUT))
 		return;
 	enable_timeout_after(STATEMENT_TIMEOUT, 0);
-	/* the signal comes after a microsecond, or once there is time for it */
+	/* the signal comes after a microsecond, or when the process next runs */
 	while (!get_timeout_indicator(STATEMENT_TIMEOUT, false))
 		pg_usleep(10);
 }
@@ -346,7 +354,7 @@ baton_client_lost(char status)
 	{
 		baton_idle_timeouts_end();
 		AbortOutOfAnyTransaction();
-		/* PostgresMain has shown it as idle in transaction */
+		/* PostgresMain has reported it as idle in transaction */
 		pgstat_report_activity(STATE_IDLE, NULL);
 	}
 	if (!baton_client_left(baton_taint(), BATON_END_CLIENT_CLOSED))

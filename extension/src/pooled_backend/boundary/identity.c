@@ -47,10 +47,10 @@
 #include "taint_rules.h"
 
 /* ----------------------------------------------------------------
- *		Who the backend says it serves: addresses in MyProcPort (log lines,
+ *		The client that the backend shows: addresses in MyProcPort (log lines,
  *		inet_client_addr) and in pg_stat_activity, start times, SYSTEM_USER.
  *
- * MyProcPort's strings point to memory of this file's; nothing in the server
+ * MyProcPort's strings point to memory of this file; nothing in the server
  * frees them (remote_host and remote_port are set once, in BackendInitialize,
  * postmaster.c, backend_startup.c since 18).
  * ----------------------------------------------------------------
@@ -68,8 +68,9 @@ show_local(void)
 }
 
 /*
- * The client's address as text.  Many sessions come from one address, and
- * inet_ntop() costs more than the rest of this section, so its last text is kept.
+ * Shows the client's address as text. Many sessions come from one address, and
+ * inet_ntop() costs more than the rest of this section, so its last text is
+ * kept.
  */
 static void
 show_remote(const BatonSessionRecord *record)
@@ -95,7 +96,10 @@ show_remote(const BatonSessionRecord *record)
 	baton_port_set_remote_text(placed->address_text, placed->remote_port);
 }
 
-/* How its client has proved itself.  All sessions of one user share an entry. */
+/*
+ * Shows how the client proved its identity. All sessions of one user share an
+ * entry.
+ */
 static void
 put_authenticated(const BatonSessionRecord *record)
 {
@@ -110,7 +114,7 @@ put_authenticated(const BatonSessionRecord *record)
 	if ((entry != NULL ? entry->serial : 0) == placed->authenticated)
 		return;
 
-	/* nobody's, should there be no memory for the next one's */
+	/* shows none if there is no memory for the next text */
 	baton_client_identity_put(NULL);
 	placed->authenticated = 0;
 	if (placed->authenticated_as != NULL)
@@ -157,15 +161,15 @@ baton_identity_put(const BatonSessionRecord *record)
 	MyStartTime = timestamptz_to_time_t(MyStartTimestamp);
 
 	/*
-	 * elog.c (15 to 18) keeps the start as text once it has been logged: %s
-	 * and the session_start of csvlog and jsonlog would be an earlier
+	 * elog.c (15 to 18) keeps the start time as text once it has been logged:
+	 * %s and the session_start of csvlog and jsonlog would show an earlier
 	 * session's.
 	 */
 	reset_formatted_start_time();
 	baton_entry_show(record->login_time_us, baton_identity((uint32) record->id));
 	if (placed->is_nobody)
 	{
-		/* the context's own may be the same, and then is not assigned */
+		/* if the context's own name is the same, it is not assigned */
 		pgstat_report_appname(application_name);
 		placed->is_nobody = false;
 	}
@@ -188,35 +192,43 @@ baton_identity_clear(void)
 /* ----------------------------------------------------------------
  *		A pooled backend becomes the role of the session that it takes.
  *
- * docs/design/roles.md has what belongs to a role, and why this is all.
+ * docs/design/roles.md says what belongs to a role, and why this is all.
  *
- * Before the session is its own, while it can still be given back: whether this process
- * can be the role's, and, for a session that is to be greeted, the settings of its role and
- * database, which are read but not applied (baton_become_look).
+ * baton_become_look runs before the backend owns the session, while it can
+ * still give the session back. It decides whether this process can serve the
+ * role. If the session is to be greeted, it reads the settings of role and
+ * database, without applying them.
  *
- * Then, in this order (baton_become): what the last session has left is taken away; the
- * settings of the last role go; the authenticated user changes; the settings of the new role
- * come, if the session is to be greeted; sessions that have been greeted carry their own.
- * Nothing of a session's runs meanwhile.
+ * baton_become then works in this order: the last session's state is removed;
+ * the settings of the last role go; the authenticated user changes; the
+ * settings of the new role come, if the session is to be greeted. Sessions
+ * that have been greeted carry their own settings. Nothing of a session runs
+ * meanwhile.
  *
- * Errors: each ends the process (boundary.c), and with it the session that it was for, and
- * no other.  So no step needs a way back.
+ * Errors: each ends the process (boundary.c), and with it the session that was
+ * to be served, and no other. So no step needs a way back.
  *
- * Whether the role may log in, or is there still, is not asked: its session has logged in,
- * and on the server's own port nobody would ask it again.
+ * Whether the role still exists and may log in is not checked: its session has
+ * logged in, and on the server's own port it would not be checked again.
  * ----------------------------------------------------------------
  */
 
 StaticAssertDecl(NAMEDATALEN <= BATON_TENANT_NAME_SIZE, "a role's name has its room");
 
-/* As what the authenticated user has logged in. */
+/* The name and status with which the authenticated user has logged in. */
 static char user_name[NAMEDATALEN];
 static bool is_superuser = false;
 
-/* Whose settings, with its database's, the backend's own are; InvalidOid: nobody's. */
+/*
+ * The role whose settings (and its database's) the backend has; InvalidOid:
+ * none.
+ */
 static Oid	settings_role = InvalidOid;
 
-/* To be applied; in a memory context of their own, NULL if there are none. */
+/*
+ * Settings to be applied, in a memory context of their own, NULL if there are
+ * none.
+ */
 static List *settings = NIL;
 static MemoryContext settings_context = NULL;
 
@@ -238,8 +250,8 @@ baton_become_attach(void)
 }
 
 /*
- * Is this another role than the backend's, or has it logged in as something else?  A name
- * and a superuser's status stay with a session for life.
+ * Is this another role than the backend's, or has it logged in under another
+ * name or status? A session's user name and superuser status never change.
  */
 static bool
 is_another(Oid role, const BatonTenantSlot *tenant)
@@ -248,16 +260,24 @@ is_another(Oid role, const BatonTenantSlot *tenant)
 		strncmp(user_name, (const char *) tenant->user_name, NAMEDATALEN) != 0;
 }
 
-/* ---- while it can be given back ------------------------------------------ */
+/*
+ * ---- while the session can be given back ---------------------------------
+ */
 
-/* False: the backend cannot have them, and nothing has changed. */
+/*
+ * Returns false, having changed nothing, if the backend cannot have the
+ * settings.
+ */
 static BATON_STOP_POINT bool
 read_settings(Oid role)
 {
 	MemoryContext caller = CurrentMemoryContext;
 	bool		need_start;
 
-	/* it has applied none by itself, and could not take any back */
+	/*
+	 * an unpooled backend applied no settings itself, and could not remove
+	 * any
+	 */
 	if (baton_unpooled())
 		return false;
 	baton_role_settings_note();
@@ -285,7 +305,7 @@ baton_become_look(const BatonSessionRecord *record, Oid role)
 {
 	if (is_another(role, baton_tenant_slot(record->tenant)) && !can_be_another())
 		return BATON_BECOMES_NOT;
-	/* what the configuration says to starting backends was another then */
+	/* the configuration for starting backends was different then */
 	if (unlikely((int32) (BatonSelf.starts - record->starts) < 0))
 		return BATON_BECOMES_TOO_OLD;
 	if ((record->record_flags & BATON_RECORD_GREET) == 0)
@@ -303,7 +323,9 @@ baton_become_look(const BatonSessionRecord *record, Oid role)
 	return BATON_BECOMES;
 }
 
-/* ---- from then on --------------------------------------------------------- */
+/*
+ * ---- after that ----------------------------------------------------------
+ */
 
 static BATON_STOP_POINT void
 apply_settings(Oid role)
@@ -320,7 +342,7 @@ apply_settings(Oid role)
 	settings_role = role;
 }
 
-/* What log lines, the views and ps say. */
+/* Sets the role that log lines, the views and ps show. */
 static void
 show_role(Oid role)
 {
@@ -338,7 +360,7 @@ show_role(Oid role)
 static void
 change_role(Oid role, const char *name, bool superuser)
 {
-	/* anybody could have written it: it may have no end */
+	/* any process could have written it: it may lack a terminator */
 	memset(user_name, 0, NAMEDATALEN);
 	memcpy(user_name, name, strnlen(name, NAMEDATALEN - 1));
 	is_superuser = superuser;
@@ -354,15 +376,16 @@ change_role(Oid role, const char *name, bool superuser)
 }
 
 /*
- * What the last session has left, and the settings of its role.  Its reset values may stay,
- * for the next session's to be compared with; one that is to be greeted begins without.
+ * Removes the last session's state, and the settings of its role. The reset
+ * values may stay for comparison with the next session's; a session that is to
+ * be greeted begins without.
  */
 static void
 leave(bool resets_may_stay)
 {
 	if (!resets_may_stay || !baton_context_leave_resets())
 		baton_context_leave();
-	/* what pg_stat_activity shows of it is not the next role's to see */
+	/* the next role must not see the last session in pg_stat_activity */
 	baton_identity_clear();
 	if (baton_plain_any())
 		baton_plain_forget_settings();
@@ -379,7 +402,7 @@ baton_become(Oid role, const BatonTenantSlot *tenant)
 	leave(settings_context == NULL);
 	if (changes_role)
 		change_role(role, (const char *) tenant->user_name, tenant->superuser != 0);
-	/* one of them may be role */
+	/* a setting may be for role */
 	if (settings_context != NULL)
 		apply_settings(role);
 }
@@ -407,42 +430,45 @@ baton_role_is_wrong(void)
 }
 
 /* ----------------------------------------------------------------
- *		Whose cancel requests this backend obeys.
+ *		The cancel requests that this backend obeys.
  *
- * A cancel must reach the session it names and no other.  The dispatcher
- * writes the session's id into the backend slot, then sends SIGUSR2; the
- * signal handler takes the word and acts only if that session is still here.
- * pg_cancel_backend() with a session's number does the same with the session's
- * own word, if it finds a backend that holds it, and else asks the dispatcher.
- * SIGUSR2 means nothing else in a backend (PostgresMain, postgres.c, 15 to 18,
- * ignores it unless it is a walsender), and nothing by itself: one that comes
- * late, or twice, finds no word.
- * A SIGINT comes from pg_cancel_backend() with the number of the process, or
+ * A cancel must reach the session it names and no other. The dispatcher writes
+ * the session's id into the backend slot, then sends SIGUSR2. The signal
+ * handler takes the word and acts only if that session is still here.
+ * pg_cancel_backend() with a session's process ID does the same with the
+ * session's own word if it finds a backend that holds the session, and
+ * otherwise asks the dispatcher. SIGUSR2 has no other meaning in a backend
+ * (PostgresMain, postgres.c, 15 to 18, ignores it unless it is a walsender),
+ * and none by itself: a signal that comes late, or twice, finds no word. A
+ * SIGINT comes from pg_cancel_backend() with the process ID of the backend, or
  * from a timeout (StatementTimeoutHandler and LockTimeoutHandler, postgres.c,
- * signal their own process), which mean whoever is served now, as in stock.
+ * signal their own process); both mean the session that is served now, as in
+ * stock.
  *
- * That a session shall be ended (pg_terminate_backend() with its number) stands
- * in its BatonIdentity, and holds until it has ended: where the session goes,
- * whoever owns it looks there after it has written the owner, and whoever wrote
- * it looks at the owner after that.  The signal only hurries.
+ * A request to terminate a session (pg_terminate_backend() with its process
+ * ID) stands in its BatonIdentity until the session has ended. Each new owner
+ * of the session looks there after it has written the owner; the process that
+ * writes the request looks at the owner after that. The signal only speeds
+ * this up.
  *
  * A cancel for a session that waits for a backend is a flag in its session
- * slot.  The backend that takes it arms a cancel which fires when the first
- * thing it runs is analysed or started, a utility statement by
- * pg_baton.c, a function that a message calls by taint_watch.c:
- * PostgresMain throws away cancels that arrive before a command has been read,
- * so it cannot be raised earlier.
+ * slot. The backend that takes the session arms a cancel. It fires when the
+ * first command that the session runs is analysed or started: pg_baton.c
+ * handles a utility statement, taint_watch.c a function that a message calls.
+ * PostgresMain discards cancels that arrive before a command has been read, so
+ * it cannot be raised earlier.
  *
- * Putting a session in place takes longer than stock's reading of a message
- * that is there.  If it was handed over because it has asked something, a
- * cancel that names it and comes before anything of that runs means it, and is
- * kept until then; PostgresMain throws away one that is raised before it has
- * read the message.  Not so for one that idles in place: whatever is in its
- * socket when we come to look may have been sent after the cancel.
+ * Putting a session in place takes longer than stock's reading of a message.
+ * If the session was handed over because it has sent a request, a cancel that
+ * names it and comes before that request begins to run applies to the request,
+ * and is kept until then; PostgresMain discards a cancel that is raised before
+ * it has read the message. This does not hold for a session that idles in
+ * place: what is in its socket when the backend looks may have been sent after
+ * the cancel.
  *
  * session_signal() and the order of the words it reads are modelled with the
- * dispatcher's side in dispatcher/src/shell/link/handshake/model.rs: who
- * changes the one changes the other.
+ * dispatcher's side in dispatcher/src/shell/link/handshake/model.rs. A change
+ * here requires the same change there.
  * ----------------------------------------------------------------
  */
 
@@ -454,7 +480,7 @@ session_signal(SIGNAL_ARGS)
 	uint64		session;
 	bool		cancelled;
 
-	/* nothing may be thrown here */
+	/* no error may be raised here */
 	if ((uint32) here >= BatonControlMade.session_slots)
 		here = 0;
 	session = pg_atomic_exchange_u64(baton_atomic_u64(BatonSelf.slot->cancel), 0);
@@ -539,10 +565,10 @@ baton_cancel_fire(void)
 {
 	if (likely(!BatonServed.cancel.has_spoken && !BatonServed.cancel.armed))
 		return;
-	/* a message of ours */
+	/* an injected message */
 	if (BatonSelf.holds_cancels)
 		return;
-	/* from here on the handler raises it itself */
+	/* from here on the handler raises cancels itself */
 	BatonServed.cancel.has_spoken = false;
 	if (BatonServed.cancel.held_back || BatonServed.cancel.armed)
 	{

@@ -18,43 +18,54 @@
 #include "pooled_state.h"
 
 /* ----------------------------------------------------------------
- *		Who the backend says it serves, and whose cancel requests it obeys.
+ *		The identity that the backend shows, and the cancel requests that it
+ *		obeys.
  * ----------------------------------------------------------------
  */
 
-/* Once, at attach, when BatonSelf is filled: takes over SIGUSR2. */
+/* Called once, at attach, when BatonSelf is filled. Takes over SIGUSR2. */
 extern void baton_cancel_attach(void);
 
-/* Addresses, start time and the rest, as a backend of that client has them. */
+/*
+ * Shows addresses, start time and the rest as a backend of that client would.
+ */
 extern void baton_identity_put(const BatonSessionRecord *record);
 
-/* No session: nothing of the last one is shown any more. */
+/* No session is in place: nothing of the last session is shown any more. */
 extern void baton_identity_clear(void);
 
 /*
- * A cancel came while the session waited for a backend: cancel the next thing
- * it runs.  Disarmed at the next boundary.
+ * A cancel request came while the session waited for a backend: the next
+ * command that the session runs is cancelled. The next boundary disarms this.
  */
 extern void baton_cancel_arm(void);
 extern void baton_cancel_disarm(void);
 
 /*
- * Between these nothing of the client's runs.  A cancel of the session in place
- * is kept if the session has asked something, and means nothing otherwise.
+ * Nothing of the client's runs between these two calls. A cancel request for
+ * the session in place is kept if the session has sent a request, and is
+ * discarded otherwise.
  */
 extern void baton_cancel_hold(void);
 extern void baton_cancel_unhold(void);
 
-/* The session in place has asked something, or not; void is what came before. */
+/*
+ * Has the session in place sent a request? Discards cancel requests that came
+ * before.
+ */
 extern void baton_cancel_session_asks(bool asks);
 
 /*
- * The session in place, 0 if none: if it shall be ended, this backend ends with
- * FATAL, as in stock.  Wherever it is waited for somebody.
+ * If the session in place (0: none) is to be terminated, this backend ends
+ * with FATAL, as stock does. Called wherever the backend waits for another
+ * process.
  */
 extern void baton_terminate_check(uint64 session);
 
-/* Something begins to run: cancels it, by ERROR, if one was armed or kept. */
+/*
+ * A command begins to run: cancels it with ERROR if a cancel request was armed
+ * or kept.
+ */
 extern void baton_cancel_fire(void);
 
 /* ----------------------------------------------------------------
@@ -62,39 +73,46 @@ extern void baton_cancel_fire(void);
  * ----------------------------------------------------------------
  */
 
-/* Once, at attach, in a transaction.  Can this backend become another role's? */
+/*
+ * Called once, at attach, in a transaction. Can this backend serve other
+ * roles?
+ */
 extern bool baton_become_attach(void);
 
-/* Can the backend, which holds no session, be a session's? */
+/* Can this backend, which holds no session, serve the given session? */
 typedef enum
 {
 	BATON_BECOMES,
-	BATON_BECOMES_TOO_OLD,		/* only one that starts now has what the
-								 * session is to have */
-	BATON_BECOMES_NOT			/* what was done here keeps it its role's */
+	BATON_BECOMES_TOO_OLD,		/* only a backend that starts now has the
+								 * settings that the session must have */
+	BATON_BECOMES_NOT			/* the backend keeps state that belongs to its
+								 * role */
 } BatonBecomes;
 
-/* Before the session is its own.  For one that is to be greeted settings may be read. */
+/*
+ * Called before the backend owns the session. May read settings if the session
+ * is to be greeted.
+ */
 extern BatonBecomes baton_become_look(const BatonSessionRecord *record, Oid role);
 
 /*
- * It becomes this role's, whose session of that tenant is its own from now on, with the
- * settings that were read.
+ * The backend becomes this role's, with the settings that were read. It now
+ * owns the role's session, which is of that tenant.
  */
 extern void baton_become(Oid role, const BatonTenantSlot *tenant);
 
 /*
- * For tests (pg_baton.force_role_changes): the backend, which holds no session, becomes the
- * bootstrap superuser's.
+ * For tests (pg_baton.force_role_changes): the backend, which holds no
+ * session, becomes the bootstrap superuser's.
  */
 extern void baton_become_another(void);
 
-/* Ends the process: the authenticated user is not the session's. */
+/* Ends the process: the authenticated user is not the session's role. */
 pg_noreturn extern void baton_role_is_wrong(void);
 
 /*
- * At the start of whatever the session in place runs.  Nothing may run as a role that is
- * not the session's, whatever went wrong before.
+ * Called at the start of each command that the session in place runs. Nothing
+ * may run as a role that is not the session's, whatever went wrong before.
  */
 static inline void
 baton_role_check(void)

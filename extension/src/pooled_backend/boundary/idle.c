@@ -47,60 +47,69 @@
 #include "views.h"
 
 /* ----------------------------------------------------------------
- *		Whether a pooled backend that is woken may interrupt who is at work.
+ *		Whether a pooled backend that is woken may interrupt a running process.
  *
- * Where there are more backends than processors, who wakes a backend (a
- * client, a TLS relay, the dispatcher) has more to do, as a rule, and is
- * itself woken again a moment later.  The kernel may let the woken one
- * interrupt it, and that costs more than the work that is left.  A process
- * with the policy SCHED_BATCH (sched(7)) interrupts nobody: it runs when the
- * other one sleeps, which is some ten microseconds later.
+ * If there are more backends than processors, the process that wakes a backend
+ * (a client, a TLS relay, the dispatcher) usually has more work and is woken
+ * again itself a moment later. The kernel may let the woken backend interrupt
+ * that process, which costs more than the rest of its work. A process with the
+ * policy SCHED_BATCH (sched(7)) interrupts no other process: it runs when the
+ * waker sleeps, which is some ten microseconds later.
  *
- * But where others compute for milliseconds, and there is no idle processor, it
- * would wait for these each time.  So the backend looks now and then for how
- * long it has waited for a processor whenever it was to run: the kernel keeps
- * that in /proc/self/schedstat (time run and time waited, nanoseconds; times
- * run).  If that was too long on average, it may be that many like itself are in
- * a queue, which goes on each time one of them sleeps: interrupting them would
- * gain nothing.  So it looks at some waits one by one.  If long ones make up most
- * of them, somebody computes, and it has the usual policy again, for a second,
- * and each time for twice as long.  One that is seldom woken has it, too: it has
- * nothing to gain.
+ * If other processes compute for milliseconds and no processor is idle, a
+ * SCHED_BATCH backend would wait for them each time. So the backend checks now
+ * and then how long it has waited for a processor: the kernel keeps that in
+ * /proc/self/schedstat (time run and time waited, nanoseconds; times run). If
+ * the average wait was too long, the cause may be a queue of many such
+ * backends, which advances each time one of them sleeps: interrupting them
+ * would gain nothing. So the backend looks at some waits one by one. If long
+ * waits make up most of the total, a CPU-bound peer exists, and the backend
+ * returns to the usual policy for a second, and each time for twice as long. A
+ * backend that is seldom woken also has the usual policy: it would gain
+ * nothing.
  *
- * What is too long is pg_baton.batch_scheduling_wait's to say, or how long it
- * waits with the usual policy: where that is long as well, as behind a client
- * that looks at a thousand sockets, to interrupt others gains little.
+ * A wait is too long if it exceeds both pg_baton.batch_scheduling_wait and a
+ * multiple of the wait under the usual policy. If the latter is long as well,
+ * as behind a client that looks at a thousand sockets, interrupting other
+ * processes gains little.
  *
- * A policy that is neither of the two was set by somebody who knew why, and
- * stays; so does the usual one where the kernel does not tell times, or refuses.
+ * Any policy other than these two was set on purpose and stays. The usual
+ * policy stays where the kernel does not report times, or refuses the change.
  * The nice value is not touched.
  *
  * Threads of the dispatcher do the same (batch_scheduling.rs).
  * ----------------------------------------------------------------
  */
 
-/* Times woken between two looks, and until the first one with the other policy */
+/*
+ * Wake-ups between two looks, and until the first look with the other policy
+ */
 #define WAKES_A_LOOK 64
 #define WAKES_A_TRY 16
 
-/* Waits that are looked at one by one, and looks until they are again. */
+/*
+ * Waits that a close look takes one by one, and looks until the next close
+ * look.
+ */
 #define WAITS_A_CLOSE_LOOK 32
 #define LOOKS_AFTER_CLOSE_LOOK 16
 
-/* A long wait, of the longest that is right on average. */
+/* A wait is long from this multiple of the acceptable average. */
 #define LONG_WAIT_TIMES 4
 
-/* That many in so long are often. */
+/* A backend is woken often if a look comes within this time. */
 #define OFTEN_US INT64CONST(1000000)
 
 /*
- * It may wait for so many times as long as with the usual policy.  How long that is is
- * looked at anew after so long, if it counts.
+ * The acceptable wait is this multiple of the wait under the usual policy.
+ * That one is measured again after USUAL_WAIT_KNOWN_US, if it matters.
  */
 #define USUAL_WAIT_TIMES 3
 #define USUAL_WAIT_KNOWN_US INT64CONST(10000000)
 
-/* It is not tried again for so long, doubled each time. */
+/*
+ * Time without SCHED_BATCH after a CPU-bound peer was seen, doubled each time.
+ */
 #define PAUSE_LEAST_US INT64CONST(1000000)
 #define PAUSE_MOST_US INT64CONST(8000000)
 
@@ -108,17 +117,19 @@ typedef struct
 {
 	int			wakes_left;
 	bool		is_batch;
-	/* It cannot be done, or is not ours to do. */
+	/* The policy cannot be changed, or was set on purpose. */
 	bool		is_refused;
-	/* As of the last look; times are the monotonic clock's. */
+	/* As of the last look; times are those of the monotonic clock. */
 	int64		looked_at;
 	int64		waited_ns;
 	int64		times_run;
 
-	/* With the usual policy, on average, and when it was looked at last. */
+	/*
+	 * The average wait under the usual policy, and when it was last measured.
+	 */
 	int64		usual_wait_us;
 	int64		usual_wait_at;
-	/* It has that policy for one look, to see how long it waits then. */
+	/* The usual policy is set for one look, to measure the wait under it. */
 	bool		is_looking_at_usual;
 	int64		tried_at;
 	int64		not_before;
@@ -126,7 +137,7 @@ typedef struct
 
 	/*
 	 * A close look: looks before the next one, unless waits are long on
-	 * average; how many more waits, and what those so far add up to.
+	 * average; the number of waits left, and the sums so far.
 	 */
 	int			looks_before;
 	int			waits_left;
@@ -139,7 +150,10 @@ static Scheduling scheduling = {
 	.pause_us = PAUSE_LEAST_US,
 };
 
-/* How long this process has waited for a processor so far, and how often it has got one. */
+/*
+ * The time that this process has waited for a processor, and how often it has
+ * run.
+ */
 static bool
 read_times(int64 *waited_ns, int64 *times_run)
 {
@@ -177,7 +191,7 @@ set_policy(bool batch)
 	}
 }
 
-/* At each of the next waits. */
+/* Starts a close look: the next waits are looked at one by one. */
 static void
 look_closely(void)
 {
@@ -189,8 +203,9 @@ look_closely(void)
 }
 
 /*
- * One of these waits.  True if long ones are most of what they add up to, and more
- * than all together would be that are right on average: it need not look any more.
+ * Adds one wait of a close look. Returns true if long waits make up most of
+ * the total and exceed what all waits would add up to at the acceptable
+ * average; the close look may then stop.
  */
 static bool
 somebody_computes(int64 wait_ns, int64 right_us)
@@ -206,7 +221,7 @@ somebody_computes(int64 wait_ns, int64 right_us)
 		scheduling.long_waits_ns > WAITS_A_CLOSE_LOOK * right_ns;
 }
 
-/* With the usual policy. */
+/* Returns to the usual policy. */
 static void
 interrupt_again(void)
 {
@@ -230,7 +245,10 @@ usual_wait_was(int64 mean_us, int64 now)
 	scheduling.usual_wait_at = now;
 }
 
-/* If it does for as long as the pause was, the next one is short. */
+/*
+ * If waits have been acceptable for as long as the pause was, the next pause
+ * is short.
+ */
 static void
 goes_well(int64 now)
 {
@@ -253,7 +271,7 @@ look(void)
 	scheduling.wakes_left = WAKES_A_LOOK;
 	if (!read_times(&waited_ns, &times_run))
 	{
-		/* the kernel does not keep them, or no descriptor is free */
+		/* the kernel does not keep the times, or no descriptor is free */
 		baton_batch_scheduling_end();
 		return;
 	}
@@ -320,11 +338,11 @@ baton_batch_scheduling_end(void)
 }
 
 /* ----------------------------------------------------------------
- *		What becomes of a pooled backend whose dispatcher has died.
+ *		A pooled backend whose dispatcher has died.
  *
- * Its end of the control socket is closed.  A backend without a session exits;
- * one with a session serves it on, as an ordinary backend would, until it
- * ends.  The next dispatcher knows nothing of either.
+ * The dispatcher's end of the control socket is closed. A backend without a
+ * session exits; a backend with a session serves it as an ordinary backend
+ * would, until the session ends. The next dispatcher knows nothing of either.
  * ----------------------------------------------------------------
  */
 
@@ -337,10 +355,10 @@ let_go(int *descriptor)
 }
 
 /*
- * Its end of the control socket is closed: leaves it, or exits.
+ * The dispatcher's end of the control socket is closed: disconnects, or exits.
  *
- * Whatever is still in its ready queue is lost with it: those clients see
- * their connections close when the last of us has closed the queue.
+ * Sessions that are still in its ready queue are lost: their clients see the
+ * connections close when the last backend has closed the queue.
  */
 static void
 dispatcher_gone(void)
@@ -356,8 +374,8 @@ dispatcher_gone(void)
 }
 
 /*
- * To be asked before a session is given back or taken: a dispatcher that has
- * died can do neither, and the next one has the same slots.
+ * Must be checked before a session is given back or taken: a dead dispatcher
+ * can do neither, and the next dispatcher has the same slots.
  */
 static bool
 dispatcher_is_there(void)
@@ -374,15 +392,15 @@ dispatcher_is_there(void)
 }
 
 /* ----------------------------------------------------------------
- *		What the dispatcher sends to a pooled backend, by the ready queue and by
- *		the control socket: sessions, above all.
+ *		The dispatcher's messages to a pooled backend, mostly sessions, through
+ *		the ready queue and the control socket.
  * ----------------------------------------------------------------
  */
 
 /*
- * Takes the session that was sent, giving back the one in place.  If that one
- * cannot leave, it is the new one that goes elsewhere; one that has ended on its
- * way goes nowhere.  The slot must be BUSY.
+ * Takes the session that was sent, giving back the one in place. If the
+ * session in place cannot leave, the new one is bounced. A session that ended
+ * on its way is bounced, too. The slot must be BUSY.
  */
 static void
 take_instead(const BatonIncoming *incoming, bool from_queue)
@@ -395,10 +413,10 @@ take_instead(const BatonIncoming *incoming, bool from_queue)
 	else if (baton_session_held() != 0)
 		why = BATON_TAKEN_LINGERING;
 
-	/* from here on it is given back if this process ends */
+	/* from here on the session is given back if this process ends */
 	baton_session_received(session);
 
-	/* the kernel drops a descriptor that the process has no number for */
+	/* the kernel drops a descriptor if the process has no free number */
 	if (incoming->descriptor_count != 1)
 	{
 		if (baton_session_held() != 0)
@@ -416,7 +434,7 @@ take_instead(const BatonIncoming *incoming, bool from_queue)
 
 /*
  * Takes the next session from the ready queue, giving back the one in place.
- * The slot must be BUSY.  False if there was none after all.
+ * The slot must be BUSY. Returns false if the queue was empty after all.
  */
 static bool
 assignments_take_next(void)
@@ -435,8 +453,8 @@ assignments_take_next(void)
 }
 
 /*
- * Can the held session be shared again, once it has no large unnamed statement?
- * Then it is given back.
+ * If dropping a large unnamed statement lets the held session be shared again,
+ * gives the session back.
  */
 static bool
 gives_way(uint32 cause)
@@ -451,8 +469,8 @@ gives_way(uint32 cause)
 }
 
 /*
- * The held session, dedicated and between two transactions, ends: those like it
- * have taken what others need.
+ * Ends the held session, which is dedicated and between two transactions:
+ * dedicated sessions have taken what other sessions need.
  */
 static void
 evict(uint32 cause)
@@ -471,10 +489,10 @@ evict(uint32 cause)
 }
 
 /*
- * The held session has been idle in its transaction for longer than the dispatcher
- * allows (10 seconds), a role without a backend waits, and no more may be
- * started.  As idle_in_transaction_session_timeout would, it ends the process, too:
- * its place is what the other role needs.
+ * The held session has been idle in its transaction for longer than the
+ * dispatcher allows (10 seconds), a role without a backend waits, and no more
+ * backends may be started. As idle_in_transaction_session_timeout does, this
+ * ends the process, too: the other role needs its place.
  */
 static void
 end_idle(const BatonIncoming *incoming)
@@ -489,7 +507,7 @@ end_idle(const BatonIncoming *incoming)
 	memcpy(&since, incoming->payload, sizeof(since));
 	slot = baton_session_slot(baton_session_held());
 	if (slot->state != BATON_STATE_IDLE_IN_TRANSACTION || slot->state_since_us != since)
-		return;					/* it has spoken meanwhile */
+		return;					/* its client has sent something meanwhile */
 	ereport(FATAL,
 			(errcode(ERRCODE_IDLE_IN_TRANSACTION_SESSION_TIMEOUT),
 			 errmsg("terminating connection due to idle-in-transaction timeout"),
@@ -497,9 +515,9 @@ end_idle(const BatonIncoming *incoming)
 }
 
 /*
- * Reads what has come by the control socket, and does it; returns when there
- * is no more, or when another session is in place, or none.  `cause`: why the
- * one in place is dedicated.
+ * Reads and processes what has come through the control socket. Returns when
+ * nothing is left, or when another session, or none, is in place. `cause`: why
+ * the session in place is dedicated.
  */
 static void
 assignments_handle(uint32 cause)
@@ -518,7 +536,7 @@ assignments_handle(uint32 cause)
 			case BATON_RECEIVED_FRAME:
 				break;
 		}
-		/* of them all an ASSIGN alone carries any */
+		/* only an ASSIGN carries descriptors */
 		if (incoming.frame.kind != BATON_MSG_ASSIGN)
 			baton_incoming_close(&incoming);
 		switch (incoming.frame.kind)
@@ -528,7 +546,7 @@ assignments_handle(uint32 cause)
 				take_instead(&incoming, false);
 				return;
 			case BATON_MSG_RETIRE:
-				/* wakes us; what it means is in our slot */
+				/* only wakes the backend; the slot holds the request */
 				break;
 			case BATON_MSG_RECALL:
 				if (cause == BATON_CAUSE_NONE &&
@@ -552,7 +570,7 @@ assignments_handle(uint32 cause)
 				end_idle(&incoming);
 				break;
 			case BATON_MSG_POKE:
-				/* before the queue is looked at: the next one may be sent */
+				/* before the queue is looked at: allows the next POKE */
 				pg_atomic_write_u32(baton_atomic_u32(BatonSelf.slot->poked), 0);
 				pg_memory_barrier();
 				break;
@@ -565,31 +583,35 @@ assignments_handle(uint32 cause)
 /* ----------------------------------------------------------------
  *		A pooled backend between two transactions: it waits for the client of
  *		the session it holds, for the ready queue, and for the dispatcher, and
- *		passes the baton when somebody else waits.
+ *		changes sessions when another session waits.
  *
- * The backend slot's state (baton_shared.h) is what backend and dispatcher
- * agree by: while it is IDLE or LINGER the dispatcher may take the backend
- * with a compare-and-swap to ASSIGNED; the backend claims itself by a
- * compare-and-swap to BUSY.  Whoever loses obeys.  A backend with nothing to
- * do sleeps on one wait set; nothing here polls, and when the dispatcher's
- * end is closed the backend leaves it for good.
+ * Backend and dispatcher agree by the backend slot's state
+ * (baton_control_memory.h): while it is IDLE or LINGER, the dispatcher may
+ * take the backend with a compare-and-swap to ASSIGNED; the backend claims
+ * itself by a compare-and-swap to BUSY. The side whose compare-and-swap fails
+ * obeys the other. A backend with nothing to do sleeps on one wait set;
+ * nothing here polls. When the dispatcher's end is closed, the backend
+ * disconnects for good.
  *
  * pass_baton() and the wait are modelled with the dispatcher's side, alone and
  * with a second backend at the queue, in
- * dispatcher/src/shell/link/handshake/model.rs: who changes the one changes
- * the other.
+ * dispatcher/src/shell/link/handshake/model.rs. A change here requires the
+ * same change there.
  * ----------------------------------------------------------------
  */
 
 #define LACKS_MEMORY_LOOK_MS 1000
 
-/* What PostgresMain's wait for a command would process. */
+/* Processes what PostgresMain's wait for a command would process. */
 static void
 handle_interrupts(void)
 {
 	CHECK_FOR_INTERRUPTS();
 
-	/* ProcessInterrupts does this only while it knows of a command being read */
+	/*
+	 * ProcessInterrupts does this only while it knows that a command is being
+	 * read
+	 */
 	if (IdleStatsUpdateTimeoutPending && !IsTransactionOrTransactionBlock())
 	{
 		IdleStatsUpdateTimeoutPending = false;
@@ -605,8 +627,9 @@ handle_interrupts(void)
 }
 
 /*
- * Sleeps until there is something to look at, or for so long.  True if that is the client's
- * socket, and nothing else has happened that might have changed whose it is.
+ * Sleeps until an event or the timeout. Returns true if the client's socket is
+ * readable and no other event came that might have changed the session in
+ * place.
  */
 static bool
 sleep_idle(uint32 cause, long timeout_ms)
@@ -637,9 +660,10 @@ sleep_idle(uint32 cause, long timeout_ms)
 }
 
 /*
- * The held session is idle in a transaction: it stays, but its client may
- * leave, which shall cost the transaction and not the backend.  Returns true
- * when the client speaks, false when the session has ended.
+ * The held session is idle in a transaction. It stays, but if its client
+ * disconnects, only the transaction shall be lost, and not the backend.
+ * Returns true when the client sends something, false when the session has
+ * ended.
  */
 static bool
 wait_in_transaction(void)
@@ -653,9 +677,9 @@ wait_in_transaction(void)
 			handle_interrupts();
 
 		/*
-		 * Replay waits for us to give way.  ProcessInterrupts lets go of an
-		 * idle transaction only where a command is being read, which is
-		 * PostgresMain's to know (DoingCommandRead, static in postgres.c).
+		 * Replay waits for this backend to give way. ProcessInterrupts ends
+		 * an idle transaction only while a command is being read, which only
+		 * PostgresMain can tell it (DoingCommandRead, static in postgres.c).
 		 */
 		if (MyProc->recoveryConflictPending)
 		{
@@ -686,9 +710,10 @@ wait_in_transaction(void)
 }
 
 /*
- * Has the held session made but one transaction?  Many clients connect for
- * no more than that, and the dispatcher sees one leave without waking us.
- * For a client that stays it costs one more hand-over in its life.
+ * Has the held session completed exactly one transaction? Many clients connect
+ * for a single transaction, and the dispatcher notices their end without
+ * waking a backend. For a client that stays this costs one more hand-over in
+ * its life.
  */
 static bool
 is_newcomer(void)
@@ -697,23 +722,25 @@ is_newcomer(void)
 }
 
 /*
- * Gives the held session back, or takes another, if it is time to.  The held
- * session, if any, is shareable and silent, and the slot is BUSY, IDLE or
- * LINGER.  False: nothing to do but to wait for the session or for another.
+ * Gives the held session back, or takes another, if it is time to. The held
+ * session, if any, is shareable and its client is silent, and the slot is
+ * BUSY, IDLE or LINGER. Returns false if the backend can only wait for the
+ * session or for another.
  */
 static bool
 pass_baton(void)
 {
 	uint32		state;
 
-	/* what the last two say would make the sessions that come next wait */
+	/* the last two conditions would delay the following sessions */
 	if (!BatonSelf.retire_wanted &&
 		(baton_retire_asked() || baton_guc_table_is_overgrown() || baton_held_are_many()))
 		BatonSelf.retire_wanted = true;
 
 	/*
-	 * Straight from one session to the queue's next, without being IDLE in
-	 * between: the dispatcher would have to wake us for it.
+	 * Goes straight from one session to the queue's next without being IDLE
+	 * in between, in which case the dispatcher would have to wake this
+	 * backend.
 	 */
 	if (!BatonSelf.retire_wanted && (baton_session_held() == 0 || !baton_migration_forced()) &&
 		baton_queue_has_some())
@@ -722,7 +749,7 @@ pass_baton(void)
 			return true;
 
 		/*
-		 * If the dispatcher was first its ASSIGN comes over the control
+		 * If the dispatcher was first, its ASSIGN comes through the control
 		 * socket.
 		 */
 		if (!baton_state_claim(BATON_BACKEND_BUSY))
@@ -735,12 +762,19 @@ pass_baton(void)
 		(baton_migration_forced() || BatonSelf.retire_wanted || IdleSessionTimeout > 0 ||
 		 baton_session_is_counted() || is_newcomer()))
 	{
-		/* idle_session_timeout is the dispatcher's to watch, hence not kept */
+		/*
+		 * the dispatcher watches idle_session_timeout, so the session is not
+		 * kept
+		 */
 		if (!dispatcher_is_there())
 			return true;
 		if (!baton_state_claim(BATON_BACKEND_BUSY))
 			return false;
-		/* IDLE, who shall exit might be assigned another at once */
+
+		/*
+		 * if it were IDLE, a retiring backend might be assigned another
+		 * session at once
+		 */
 		if (baton_session_release(BatonSelf.retire_wanted ? BATON_BACKEND_RETIRING : BATON_BACKEND_IDLE,
 								  baton_migration_forced()))
 			baton_socket_clear();
@@ -751,14 +785,15 @@ pass_baton(void)
 		baton_backend_retire(BATON_RETIRES_ASKED, "");
 
 	/*
-	 * From here on the dispatcher may assign.  Full barrier (in set_state),
+	 * From here on the dispatcher may assign. A full barrier (in set_state),
 	 * then the queue again: the dispatcher sends and then looks for backends
 	 * in these states to poke, so either it sees our state or we see its
-	 * message.  The counter alone must not keep us awake: it is raised before
-	 * the message is there, and for good if the dispatcher dies in between.
+	 * message. The counter alone must not keep the backend awake: it is
+	 * raised before the message is sent, and stays raised if the dispatcher
+	 * dies in between.
 	 *
-	 * A state that we cannot be in here has been written by somebody else,
-	 * and nobody would ever assign anything.
+	 * A state that is impossible here was written by another process; with it
+	 * the dispatcher would never assign a session.
 	 */
 	state = pg_atomic_read_u32(baton_atomic_u32(BatonSelf.slot->state));
 	if (state != BATON_BACKEND_IDLE && state != BATON_BACKEND_LINGER &&
@@ -771,9 +806,9 @@ pass_baton(void)
 }
 
 /*
- * Shall the held session keep this backend, though nothing of it is here: the
- * dispatcher has said so for its tenant, or for all.  Not from one moment to the
- * next while the slot shows it to be free, for then it may have been claimed.
+ * Must the held session keep this backend although it has no local cause? The
+ * dispatcher sets that for its tenant, or for all. It does not apply while the
+ * slot shows the backend as free, which the dispatcher may then have claimed.
  */
 static inline uint32
 told_to_keep(void)
@@ -782,7 +817,7 @@ told_to_keep(void)
 
 	if (cause == BATON_CAUSE_NONE)
 		cause = pg_atomic_read_u32(baton_atomic_u32(BatonControlMemory->keeps_sessions));
-	/* anybody could have written it, and what is none is not for us to tell */
+	/* any process could have written this; an invalid cause is not reported */
 	if (likely(cause == BATON_CAUSE_NONE) || cause >= BATON_CAUSE_COUNT)
 		return BATON_CAUSE_NONE;
 	if (pg_atomic_read_u32(baton_atomic_u32(BatonSelf.slot->state)) != BATON_BACKEND_BUSY)
@@ -791,8 +826,8 @@ told_to_keep(void)
 }
 
 /*
- * How long to sleep.  Nobody wakes a backend whose session lacks memory when
- * others have begun to wait, or there is room.
+ * How long to sleep. If the session lacks memory, no message wakes the backend
+ * when other sessions begin to wait, or when there is room.
  */
 static long
 sleep_time(uint32 cause)
@@ -801,8 +836,8 @@ sleep_time(uint32 cause)
 }
 
 /*
- * The held session, if any, is between two transactions.  Returns when the
- * session in place has begun to speak.
+ * The held session, if any, is between two transactions. Returns when the
+ * client of the session in place has begun to send.
  */
 static void
 wait_for_session(void)
@@ -822,7 +857,7 @@ wait_for_session(void)
 		}
 		baton_terminate_check(baton_session_held());
 
-		/* a wait for room to write may have reset the latch of any of them */
+		/* a wait for room to write may have reset the latch of any of these */
 		if (InterruptPending || catchupInterruptPending || notifyInterruptPending ||
 			ConfigReloadPending)
 			handle_interrupts();
@@ -855,8 +890,8 @@ wait_for_session(void)
 		}
 
 		/*
-		 * One that has just been answered has nothing to say yet, as a rule:
-		 * the look is left out where the wait is free.
+		 * A client that has just been answered usually has nothing to say
+		 * yet: the look is omitted if waiting costs nothing.
 		 */
 		if (baton_session_held() != 0 &&
 			(ready || BatonServed.input.just_taken || !baton_socket_expects_sleep()))
@@ -864,7 +899,7 @@ wait_for_session(void)
 			switch (baton_client_listen(ready, cause == BATON_CAUSE_NONE))
 			{
 				case CLIENT_SPEAKS:
-					/* ProcessClientReadInterrupt does, after a read */
+					/* ProcessClientReadInterrupt does this after a read */
 					if (notifyInterruptPending)
 						ProcessNotifyInterrupt(true);
 					return;
@@ -890,13 +925,13 @@ wait_for_session(void)
 			}
 			if (BatonServed.input.just_taken)
 			{
-				/* greeted, or its message went elsewhere */
+				/* it was greeted, or another backend got its message */
 				baton_client_asks_nothing();
 				continue;
 			}
 		}
 
-		/* who has been given back is not shown by a backend that sleeps */
+		/* a sleeping backend does not show a session that was given back */
 		if (baton_session_held() == 0)
 			baton_identity_clear();
 		ready = sleep_idle(cause, sleep_time(cause));
@@ -913,7 +948,7 @@ baton_idle_start(void)
 	baton_hold_limit_start();
 	baton_state_set(BATON_BACKEND_IDLE);
 
-	/* "I am idle": whoever waits for a backend may have this one */
+	/* reports this backend as idle: a waiting session may have it */
 	(void) baton_channel_send(BatonSelf.control, BATON_MSG_RELEASE, 0, NULL, 0);
 }
 

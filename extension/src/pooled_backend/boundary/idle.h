@@ -14,11 +14,11 @@
 #include "lib/stringinfo.h"
 
 /* ----------------------------------------------------------------
- *		Whether a pooled backend that is woken may interrupt who is at work.
+ *		Whether a pooled backend that is woken may interrupt a running process.
  * ----------------------------------------------------------------
  */
 
-/* It is pooled no more. */
+/* The backend is no longer pooled. */
 extern void baton_batch_scheduling_end(void);
 
 /* ----------------------------------------------------------------
@@ -26,13 +26,16 @@ extern void baton_batch_scheduling_end(void);
  * ----------------------------------------------------------------
  */
 
-/* Once, after attach: the dispatcher may assign sessions from now on. */
+/*
+ * Called once, after attach: the dispatcher may assign sessions from now on.
+ */
 extern void baton_idle_start(void);
 
 /*
- * Waits, with the transaction status just sent, until the session in place
- * (which may be another one then) has begun to speak.  True if the protocol
- * messages appended to `messages` must be read before what the client sent.
+ * Waits until the client of the session in place (which may be another session
+ * by then) has begun to send; the transaction status has just been sent.
+ * Returns true if the protocol messages appended to `messages` must be read
+ * before the client's input.
  */
 extern bool baton_idle_wait(char status, StringInfo messages);
 

@@ -29,23 +29,23 @@
 /* ----------------------------------------------------------------
  *		Carrying a session's sequence values from backend to backend.
  *
- * sequence.c keeps, for each sequence the session has used, what currval()
- * returns and the numbers fetched in advance (CACHE), and for lastval() which
- * sequence was used last.  Each sequence becomes one item of the session's
- * context (BATON_KIND_SEQUENCE, key: the relation's oid), lastval() one more
- * (BATON_KIND_OTHER, key "lastval").
+ * For each sequence that the session has used, sequence.c keeps the value of
+ * currval() and the numbers fetched in advance (CACHE); for lastval() it keeps
+ * the sequence that was used last. Each sequence becomes one item of the
+ * session's context (BATON_KIND_SEQUENCE, key: the relation's oid), lastval()
+ * becomes another (BATON_KIND_OTHER, key "lastval").
  *
- * Both ways it is memory against memory (see pg_sequence.c), so nothing
- * can fail for want of a privilege or wait for a lock: whether the sequence
- * still exists, may be read, or was rewritten is found out by sequence.c
- * itself when it is used, in the way and with the errors it always had.
- * What sequence.c checks there is init_sequence(): a relfilenode other than
- * the remembered one makes it drop the cached numbers, so the relfilenode is
- * carried along with them.  The local transaction id is not carried; without
- * it the first use in a transaction takes the sequence's lock.
+ * Both directions copy memory (see pg_sequence.c), so no step can fail for
+ * want of a privilege or wait for a lock. sequence.c itself finds out, when
+ * the sequence is used, whether it still exists, may be read, or was
+ * rewritten, with its usual errors. Its check is in init_sequence(): if the
+ * relfilenode is not the remembered one, the cached numbers are dropped; so
+ * the relfilenode is carried along with them. The local transaction id is not
+ * carried; without it the first use in a transaction takes the sequence's
+ * lock.
  *
- * What is placed mirrors what the dispatcher has for the session in place: it is
- * filled by install and brought up to date by capture.
+ * BatonPlaced.sequences mirrors what the dispatcher has for the session in
+ * place: install fills it, and capture brings it up to date.
  * ----------------------------------------------------------------
  */
 
@@ -53,7 +53,10 @@ static const char LASTVAL_KEY[] = "lastval";
 
 #define LASTVAL_KEY_LENGTH (sizeof(LASTVAL_KEY) - 1)
 
-/* Value of a BATON_KIND_SEQUENCE item.  No padding: it is compared as bytes. */
+/*
+ * Value of a BATON_KIND_SEQUENCE item, without padding: it is compared as
+ * bytes.
+ */
 typedef struct SequenceValue
 {
 	int64		last;
@@ -63,11 +66,11 @@ typedef struct SequenceValue
 	uint32		reserved;
 } SequenceValue;
 
-/* What the dispatcher has of one sequence. */
+/* One sequence, as the dispatcher has it. */
 typedef struct KnownSequence
 {
 	Oid			relid;			/* hash key */
-	uint32		round;			/* last capture that still saw it */
+	uint32		round;			/* last capture that saw it */
 	SequenceValue value;
 } KnownSequence;
 
@@ -76,9 +79,9 @@ static BatonPlacedSequences *const placed = &BatonPlaced.sequences;
 static uint32 capture_round = 0;
 
 /*
- * sequence.c never forgets a dropped sequence, which costs it next to
- * nothing; us it costs an item at every switch.  So when there are this many
- * entries, those without a relation are dropped, and the bound is set anew.
+ * sequence.c never forgets a dropped sequence, which costs it next to nothing;
+ * here it costs an item at every hand-over. So from this many entries on,
+ * those without a relation are dropped, and the bound is recomputed.
  */
 #define PRUNE_AT_LEAST 64
 static long prune_at = PRUNE_AT_LEAST;
@@ -95,7 +98,7 @@ baton_sequences_attach(void)
 	return baton_sequence_state_attach();
 }
 
-/* Empties a table; true if there was anything in it. */
+/* Empties a table; returns true if it had entries. */
 static bool
 empty_table(HTAB *table)
 {
@@ -110,14 +113,14 @@ empty_table(HTAB *table)
 	return true;
 }
 
-/* Back to a session that never used a sequence. */
+/* Returns to the state of a session that never used a sequence. */
 static void
 clear(void)
 {
 	baton_sequence_set_last_used(NULL);
 	if (baton_sequence_table() != NULL)
 	{
-		/* a table that has grown stays slow to walk; that one is given up */
+		/* a table that has grown stays slow to walk, so it is given up */
 		if (hash_get_num_entries(baton_sequence_table()) > PRUNE_AT_LEAST)
 			ResetSequenceCaches();
 		else
@@ -178,7 +181,7 @@ baton_sequences_install(const BatonSessionRecord *record)
 		}
 	}
 
-	/* the items' order is nobody's promise, so this comes after all of them */
+	/* after all items, since their order is not guaranteed */
 	if (OidIsValid(placed->last_used) && baton_sequence_table() != NULL)
 		baton_sequence_set_last_used(hash_search(baton_sequence_table(),
 												 &placed->last_used,
@@ -186,9 +189,9 @@ baton_sequences_install(const BatonSessionRecord *record)
 }
 
 /*
- * Drops entries whose sequence does not exist any more.  No one can tell:
- * currval() of a dropped sequence fails on the relation, and lastval() is as
- * undefined without an entry as with one (see there).
+ * Drops entries whose sequence does not exist any more. The session cannot
+ * notice: currval() of a dropped sequence fails on the relation, and lastval()
+ * is as undefined without an entry as with one (see there).
  */
 static void
 prune(HTAB *table)
@@ -210,7 +213,7 @@ prune(HTAB *table)
 	prune_at = Max(PRUNE_AT_LEAST, 2 * hash_get_num_entries(table));
 }
 
-/* Tells the dispatcher of one sequence, if it does not know. */
+/* Tells the dispatcher about one sequence, if it does not know. */
 static bool
 capture_sequence(const BatonSequenceState *state)
 {
@@ -238,7 +241,7 @@ capture_sequence(const BatonSequenceState *state)
 	return true;
 }
 
-/* Tells the dispatcher of sequences that this capture has not seen. */
+/* Tells the dispatcher which sequences this capture has not seen. */
 static void
 capture_removals(void)
 {
@@ -297,7 +300,10 @@ baton_sequences_capture(uint64 session)
 		hash_seq_init(&scan, table);
 		while ((state = hash_seq_search(&scan)) != NULL)
 		{
-			/* without a "last" it was only looked at, say by pg_sequences */
+			/*
+			 * without "last" it was only looked at, for example by
+			 * pg_sequences
+			 */
 			if (!state->last_valid)
 				continue;
 			valid++;
@@ -324,29 +330,30 @@ baton_sequences_forget(uint64 session)
 /* ----------------------------------------------------------------
  *		Whether a session has a temporary namespace.
  *
- * Problem: namespace.c makes a backend's temporary namespace when a temporary
- * object is first made, and from then on it is there, empty or not: in
- * current_schemas(true), in pg_my_temp_schema(), in the search path, and in
- * which error a missing pg_temp.x gets.  A session that has had a temporary
- * object shall see one on every backend, and no other session shall.
+ * Problem: namespace.c makes a backend's temporary namespace for its first
+ * temporary object, and from then on the namespace is visible, empty or not:
+ * in current_schemas(true), in pg_my_temp_schema(), in the search path, and in
+ * the error that a missing pg_temp.x gets. A session that has had a temporary
+ * object shall see a namespace on every backend, and no other session shall.
  *
- * Objects in it are not dealt with here: a session that has any stays on its
+ * Objects in it are not handled here: a session that has any stays on its
  * backend (taint.c), so a namespace is empty whenever it is shown or hidden.
  *
- * Decision: that the session has one is an item of its context.  Where the
- * session has none, the backend's is hidden (pg_catalogs.c has how, and
- * by what that is kept from being noticed).  Where the session has one, the
- * backend's is shown again; or it is made, by a transaction of ours.
+ * Decision: an item of the session's context records that it has a temporary
+ * namespace. If the session has none, the backend's is hidden (pg_catalogs.c
+ * says how, and why nothing notices). If the session has one, the backend's is
+ * shown again, or a transaction of ours makes it.
  *
- * At exit RemoveTempRelationsCallback() (namespace.c) finds nothing to do of a
- * hidden one, and there is nothing.  A session that makes its first temporary
- * object while it is hidden makes InitTempTableNamespace() set it up again, with
- * all that this means on a direct connection (privileges, what is left if it is
- * rolled back): the same namespace, as it is named after the backend's id.
+ * At exit RemoveTempRelationsCallback() (namespace.c) does nothing about a
+ * hidden namespace, which is empty. A session that makes its first temporary
+ * object while the namespace is hidden makes InitTempTableNamespace() set it
+ * up again, with all that this implies on a direct connection (privileges,
+ * what is left after a rollback). It is the same namespace, because its name
+ * comes from the backend's id.
  *
- * Invariants: `own` is the backend's namespace since it was first seen, shown
- * or not, outside a transaction: by then its exit callback is registered.
- * BatonPlaced has what the context of the session in place says.
+ * Invariants: `own` is the backend's namespace once it was seen outside a
+ * transaction, shown or not: by then its exit callback is registered.
+ * BatonPlaced records what the context of the session in place says.
  * ----------------------------------------------------------------
  */
 
@@ -366,8 +373,8 @@ baton_temporary_is_item(const BatonStored *entry)
 }
 
 /*
- * Is a namespace shown?  Learns of one that the session in place has made;
- * it cannot have made more than one, for it keeps the first.
+ * Is a namespace shown? Also records one that the session in place has made. A
+ * session makes at most one, and keeps it.
  */
 static bool
 look(void)
@@ -384,10 +391,10 @@ look(void)
 }
 
 /*
- * As if the session had just made its first temporary object.  As the
- * superuser who will own it, since the session's role need not be allowed to
- * make temporary objects any more; and as an ordinary transaction, whatever
- * the session's default_transaction_* are.
+ * Acts as if the session had just made its first temporary object. It runs as
+ * the superuser that will own the namespace, because the session's role may no
+ * longer be allowed to make temporary objects; and as an ordinary transaction,
+ * whatever the session's default_transaction_* are.
  */
 static void
 make(void)
@@ -399,7 +406,10 @@ make(void)
 	baton_own_transaction_start();
 	XactReadOnly = false;
 
-	/* leftovers of a crashed backend are removed under it */
+	/*
+	 * InitTempTableNamespace() removes leftovers of a crashed backend under
+	 * it
+	 */
 	PushActiveSnapshot(GetTransactionSnapshot());
 	GetUserIdAndSecContext(&user, &security);
 	SetUserIdAndSecContext(BOOTSTRAP_SUPERUSERID,
@@ -452,7 +462,7 @@ baton_temporary_forget(void)
 void
 baton_temporary_commits(void)
 {
-	/* known since it was seen committed, hence registered */
+	/* it is recorded once it was seen committed, hence registered */
 	if (OidIsValid(own))
 		baton_namespace_commits();
 }

@@ -14,12 +14,15 @@
 #include "baton_shared.h"
 
 /* ----------------------------------------------------------------
- *		The part of the session context that currval(), lastval() and the
- *		numbers cached by sequences make.
+ *		The part of the session context for currval(), lastval() and the numbers
+ *		cached by sequences.
  * ----------------------------------------------------------------
  */
 
-/* Once, at attach.  NULL, or why this backend cannot pool. */
+/*
+ * Called once, at attach. Returns NULL, or the reason why this backend cannot
+ * pool.
+ */
 extern const char *baton_sequences_attach(void);
 
 /* See baton_context_install, _capture and _forget in context.h. */
@@ -28,12 +31,12 @@ extern bool baton_sequences_capture(uint64 session);
 extern void baton_sequences_forget(uint64 session);
 
 /* ----------------------------------------------------------------
- *		The part of the session context that tells whether the session has a
+ *		The part of the session context that records whether the session has a
  *		temporary namespace yet.
  * ----------------------------------------------------------------
  */
 
-/* Is the entry the item that says so? */
+/* Is the entry that item? */
 extern bool baton_temporary_is_item(const BatonStored *entry);
 
 /* Shows this backend's temporary namespace to the session, or hides it. */

@@ -23,17 +23,17 @@
 #include "pooled_state.h"
 
 /* ----------------------------------------------------------------
- *		Custom parameters of which only the session knows ("SET my.var").
+ *		Custom parameters that only the session knows ("SET my.var").
  *
  * Problem: the first mention of a custom parameter adds a record to guc.c's
- * table of parameters, and nothing ever takes one out.  A client can tell a
- * parameter that exists and is empty from one that does not
+ * table of parameters, and nothing ever removes it. A client can distinguish a
+ * parameter that exists and is empty from a parameter that does not exist
  * (current_setting('my.var', true) is '' or NULL, SHOW gives '' or an error),
  * so the next session must not find it.
  *
- * So one that belongs to the session at hand is taken out of the table when
- * the session leaves (pg_guc.h).  What the server itself has, by its
- * configuration files, stays.
+ * So a parameter that belongs to the present session is taken out of the table
+ * when the session leaves (pg_guc.h). Parameters of the server's own
+ * configuration files stay.
  * ----------------------------------------------------------------
  */
 
@@ -41,7 +41,7 @@ uint64		baton_placeholder_changes = 0;
 
 static MemoryContext placeholder_context = NULL;
 
-/* Names of the placeholders that are the server's own. */
+/* Names of the placeholders that belong to the server. */
 static List *own_names = NIL;
 
 const char *
@@ -109,27 +109,28 @@ baton_placeholder_hide(struct config_generic *record)
 }
 
 /* ----------------------------------------------------------------
- *		Which of the server's parameters a session carries, and which of them
- *		hold what was placed for it.
+ *		The parameters that a session carries, and those that hold a value
+ *		placed for it.
  *
- * A capture looks at every record that a session can change; so those are
- * kept apart, sorted by address, which is how memory is read fastest.
+ * A capture looks at every record that a session can change; so those records
+ * are kept apart, sorted by address, which is the fastest order for reading
+ * memory.
  *
- * Invariant: scan[] holds those of the server's records that are carried,
- * in the order of their addresses (the built-in ones lie in arrays, and the
- * look at all of them is paid at every boundary); known_version and
- * known_changes say as of when (pg_guc.h, context_params.h).
+ * Invariant: scan[] holds the server's records that are carried, in the order
+ * of their addresses (the built-in ones lie in arrays, and the look at all of
+ * them is paid at every boundary); known_version and known_changes say as of
+ * when (pg_guc.h, context_params.h).
  * ----------------------------------------------------------------
  */
 
-/* All of BatonPlaced.params are in there. */
+/* The memory of all BatonPlaced.params. */
 static MemoryContext params_context = NULL;
 
-/* The records to look at, in the order of their addresses. */
+/* The records to look at, sorted by address. */
 static BatonScanEntry *scan = NULL; /* room for scan_size */
 static int	scan_count = 0;
 
-/* Do the entries' params fit what is placed?  Cleared when that changes. */
+/* Do the entries' params match what is placed? Cleared when that changes. */
 static bool scan_linked = false;
 
 static int	scan_size = 0;
@@ -162,8 +163,8 @@ param_drop(BatonParam *param)
 }
 
 /*
- * Is all noted that belongs to it?  Not if memory ran out meanwhile; then it
- * is like nothing else.
+ * Does it have all its parts? Not if memory ran out while they were noted; it
+ * then equals nothing.
  */
 static bool
 param_is_whole(const BatonParam *param)
@@ -204,7 +205,7 @@ compare_params(const void *a, const void *b)
 	return compare_names(one, strlen(one), other, strlen(other));
 }
 
-/* By name; and the one of that name, or NULL. */
+/* Sorts by name; finds by name, or returns NULL. */
 static void
 params_sort(BatonParam **params, int count)
 {
@@ -255,12 +256,10 @@ carry_mode(const struct config_generic *record)
 }
 
 /*
- * Has the server's table of records changed since scan was made?
- *
- * Has the server's table changed?  It does when a placeholder comes into
- * being, when a library defines its parameters (which may replace a
- * placeholder, define_custom_variable in guc.c), and when we take one out or
- * put it in.
+ * Has the server's table of records changed since scan was made? It changes
+ * when a placeholder is created, when a library defines its parameters (which
+ * may replace a placeholder, define_custom_variable in guc.c), and when this
+ * file takes a placeholder out or puts it in.
  */
 static bool
 scan_is_stale(void)
@@ -269,7 +268,10 @@ scan_is_stale(void)
 		baton_guc_table_version() != known_version;
 }
 
-/* The first place in scan[] whose record does not lie before this one. */
+/*
+ * The first place in scan[] whose record is not at a lower address than this
+ * one.
+ */
 static int
 place_of(const struct config_generic *record)
 {
@@ -288,7 +290,7 @@ place_of(const struct config_generic *record)
 	return low;
 }
 
-/* Points scan[] at what is placed, and that at its records. */
+/* Links scan[] to the placed parameters, and those to their records. */
 static void
 link_placed(void)
 {
@@ -306,16 +308,15 @@ link_placed(void)
 		if (place < scan_count && scan[place].record == param->record)
 			scan[place].param = param;
 		else
-			param->record = NULL;	/* carried no longer */
+			param->record = NULL;	/* no longer carried */
 	}
 	scan_linked = true;
 }
 
 /*
- * As baton_placeholder_create and _hide; scan stays up to date.
- *
- * A placeholder comes, or goes, as one session follows another: of the table,
- * which has hundreds of records, nothing else has changed.
+ * As baton_placeholder_create and _hide, keeping scan up to date. When one
+ * session follows another, only a placeholder comes or goes; nothing else
+ * changes in the table, which has hundreds of records.
  */
 static struct config_generic *
 scan_create_placeholder(const char *name)
@@ -346,7 +347,7 @@ scan_hide_placeholder(struct config_generic *record)
 	int			place = place_of(record);
 	uint64		version;
 
-	baton_placeholder_hide(record); /* the record may be none any more */
+	baton_placeholder_hide(record); /* the record may be gone now */
 	version = baton_guc_table_version();
 	if (stale || version == known_version ||
 		place == scan_count || scan[place].record != record)
@@ -415,26 +416,26 @@ scan_look(void)
  *		A session's own values of parameters (SET).
  *
  * Problem: SET, set_config, functions and DO blocks, rollbacks and savepoints
- * all change parameters, and no look at the statements tells what is left when
- * a transaction ends.  The records do: outside a transaction a parameter has a
+ * all change parameters, and the statements do not tell what is left when a
+ * transaction ends. The records do: outside a transaction a parameter has a
  * value of the session's own if and only if its source is PGC_S_SESSION
- * (AtEOXact_GUC in guc.c has popped all else).
+ * (AtEOXact_GUC in guc.c has popped everything else).
  *
- * So capture looks at the source of every record, which is a comparison each,
- * and compares those values with the ones that were last put in place or
- * captured ("placed").  How another session's come in their place is
- * below (baton_params_install).
+ * So capture looks at the source of every record, one comparison each, and
+ * compares those values with the values that were last put in place or
+ * captured ("placed"). Replacing them by another session's is described below
+ * (baton_params_install).
  *
- * Which parameters: those that SET may change, without those that the start of
- * each transaction sets anew (StartTransaction in xact.c).  Of the latter only
- * the source is carried, which pg_settings shows.  A placeholder of the session
- * is carried even without a value, because it exists.
+ * Carried are the parameters that SET may change, except those that the start
+ * of each transaction sets anew (StartTransaction in xact.c). Of the latter
+ * only the source is carried, which pg_settings shows. A placeholder of the
+ * session is carried even without a value, because it exists.
  *
  * The value of a PARAMETER entry: BatonParamHeader, then the text.
  *
- * Invariants: each BatonParam is in BatonPlaced.params, at one entry of
- * scan[] at most, and owned by params_context.  The records must
- * not be stacked (see pg_guc.c).
+ * Invariants: each BatonParam is in BatonPlaced.params, belongs to at most one
+ * entry of scan[], and is owned by params_context. The records must not be
+ * stacked (see pg_guc.c).
  * ----------------------------------------------------------------
  */
 
@@ -463,7 +464,7 @@ baton_params_attach(void)
 
 /* ---- placed ----------------------------------------------------------- */
 
-/* Notes the record's present state; the text is made again if asked for. */
+/* Notes the record's present state; its text is made again on demand. */
 static void
 note_placed(BatonParam *param, uint8 form)
 {
@@ -500,7 +501,7 @@ note_placed(BatonParam *param, uint8 form)
 
 /* ---- capture ---------------------------------------------------------- */
 
-/* Is the record's value, which is the session's own, the one placed? */
+/* Is the record's value, which is the session's own, the placed value? */
 static bool
 same_as_placed(const BatonParam *param, struct config_generic *record)
 {
@@ -543,7 +544,7 @@ same_as_placed(const BatonParam *param, struct config_generic *record)
 	return true;
 }
 
-/* What form the record's state must be carried in; -1 if not at all. */
+/* The form in which the record's state must be carried; -1: not carried. */
 static inline int
 form_of(const BatonScanEntry *entry)
 {
@@ -552,7 +553,7 @@ form_of(const BatonScanEntry *entry)
 	if (record->source == PGC_S_SESSION)
 		return entry->mode == CARRY_SOURCE ?
 			BATON_PARAM_SOURCE : BATON_PARAM_VALUE;
-	/* other placeholders exist by the configuration or startup options */
+	/* other placeholders come from the configuration or startup options */
 	if (entry->mode == CARRY_PLACEHOLDER &&
 		record->reset_source == PGC_S_DEFAULT)
 		return BATON_PARAM_EXISTS;
@@ -580,7 +581,10 @@ delete_param(BatonParam *param, bool tell)
 	param_drop(param);
 }
 
-/* A parameter that a library's load has taken away, or its whole record. */
+/*
+ * Drops a parameter whose value, or whole record, a library's load has
+ * removed.
+ */
 static bool
 capture_lost(bool tell)
 {
@@ -601,8 +605,8 @@ capture_lost(bool tell)
 }
 
 /*
- * Brings placed up to date with the records; the differences go into the
- * delta, if anyone is to hear of them.
+ * Brings placed up to date with the records; if `tell`, the differences go
+ * into the delta.
  */
 static bool
 look_for_changes(bool tell)
@@ -665,17 +669,16 @@ baton_params_forget(void)
 }
 
 /* ----------------------------------------------------------------
- *		A session's own values of parameters come to a backend, in the place of
- *		the last session's.
+ *		Replacing the last session's own parameter values by another session's.
  *
- * What is in place already stays, by serial.  Where both sessions have the
- * parameter and nothing but the value is at stake, one value takes the other's
- * place.  All else that is in place goes back to its reset value first, and
- * what is wanted comes afterwards: see baton_params_make_room().
+ * A value that is in place already, by its serial, stays. If both sessions
+ * have the parameter and only the value differs, the new value directly
+ * replaces the old. Everything else in place first returns to its reset value,
+ * and the missing values come afterwards: see baton_params_make_room().
  * ----------------------------------------------------------------
  */
 
-/* Of the session that is put in place: one place for each wanted entry. */
+/* For the session that is put in place: one place for each wanted entry. */
 static BatonParam **chosen = NULL;
 static int	chosen_count = 0;
 static int	chosen_size = 0;
@@ -690,7 +693,7 @@ entry_header(const BatonStored *entry, BatonParamHeader *header)
 	memcpy(header, entry->value, sizeof(*header));
 }
 
-/* The entry's name and text, with an end; valid until the next call. */
+/* The entry's name and text, NUL-terminated; valid until the next call. */
 static const char *
 entry_strings(const BatonStored *entry, const char **text)
 {
@@ -732,7 +735,7 @@ same_as_entry(const BatonParam *param, const BatonStored *entry)
 			   text_length) == 0;
 }
 
-/* Same values in the same order: the usual case of sessions that are alike. */
+/* Same values in the same order: the usual case of similar sessions. */
 static bool
 all_placed(const BatonEntryList *wanted)
 {
@@ -752,14 +755,14 @@ all_placed(const BatonEntryList *wanted)
 	return true;
 }
 
-/* Back to what RESET would give. */
+/* Returns the parameter to its RESET value. */
 static void
 take_away(BatonParam *param)
 {
 	struct config_generic *record = param->record;
 	BatonGucCell cell;
 
-	/* one that is carried no longer must go all the same */
+	/* a parameter that is no longer carried must go, too */
 	if (record == NULL)
 		record = baton_guc_find(param->name);
 	if (record == NULL)
@@ -778,8 +781,8 @@ take_away(BatonParam *param)
 }
 
 /*
- * NULL if the check hook refuses, unless `last`: it may look at parameters
- * that are still to come.
+ * Returns NULL if the check hook refuses, unless `last`: the hook may look at
+ * parameters that are still to come.
  */
 static BatonParam *
 put_in_place(const BatonStored *entry, bool last)
@@ -797,11 +800,14 @@ put_in_place(const BatonStored *entry, bool last)
 	record = baton_guc_find(name);
 	if (record == NULL)
 	{
-		/* a parameter of a library that is not loaded here is one too */
+		/*
+		 * a parameter of a library that is not loaded here is a placeholder,
+		 * too
+		 */
 		record = scan_create_placeholder(name);
 		if (record == NULL)
 		{
-			/* loading that library would have removed it */
+			/* loading that library would have removed the parameter */
 			param = param_add(NULL, name);
 			param->serial = entry->serial;
 			return param;
@@ -836,9 +842,9 @@ put_in_place(const BatonStored *entry, bool last)
 			}
 
 			/*
-			 * Else a library has defined the parameter here, with a check
-			 * that the value the placeholder had does not pass, or for others
-			 * to set.  Loading it would have dropped the value as well.
+			 * Otherwise a library has defined the parameter here. Its check
+			 * refuses the placeholder's value, or other roles must set it.
+			 * Loading the library would have dropped the value as well.
 			 */
 			break;
 		case BATON_PARAM_SOURCE:
@@ -849,7 +855,7 @@ put_in_place(const BatonStored *entry, bool last)
 	}
 
 	/*
-	 * Noted as the entry has it, so that capture and the next install compare
+	 * Noted as in the entry, so that capture and the next install compare
 	 * with what the session owns; the value is the record's.
 	 */
 	param = param_add(record, name);
@@ -869,11 +875,11 @@ is_role_entry(const BatonStored *entry)
 }
 
 /*
- * Sessions that set the same parameters to values of their own are the usual
- * case, so one value takes the other's place at once: the record, where it is
- * found and what is placed stay.  Not where more than the value is at stake, or
- * where a check hook may look at another parameter, which may be the last
- * session's still: a library's may; of the server's own those of
+ * May the new value directly replace the old? The record, its place and what
+ * is placed then stay; this is the usual case of sessions that set the same
+ * parameters to different values. Not if more than the value differs, or if a
+ * check hook may look at another parameter, which may still be the last
+ * session's: a library's hook may; of the server's own hooks those of
  * log_statement_stats and its like do, and role's looks at the session user.
  */
 static bool
@@ -891,7 +897,10 @@ may_be_exchanged(const BatonParam *param, const BatonParamHeader *header)
 		!baton_guc_is_identity(record);
 }
 
-/* False if the value must come in the other way, and nothing has changed. */
+/*
+ * Returns false, having changed nothing, if the value must be put in place in
+ * the other way.
+ */
 static bool
 exchange(BatonParam *param, const BatonStored *entry)
 {
@@ -927,9 +936,9 @@ exchange(BatonParam *param, const BatonStored *entry)
 }
 
 /*
- * What of the wanted is in place already stays: that is chosen.  So is what
- * can be exchanged there.  True if that is all that was in place, and all that
- * is wanted.
+ * Chooses the wanted values that are in place already; they stay. Values that
+ * can be exchanged there are chosen, too. Returns true if these are all that
+ * was in place, and all that is wanted.
  */
 static bool
 choose(const BatonEntryList *wanted)
@@ -980,7 +989,7 @@ choose(const BatonEntryList *wanted)
 	return kept == count && kept == wanted->count;
 }
 
-/* The list takes the session's order, for all_placed. */
+/* Sorts the list in the session's order, for all_placed. */
 static void
 put_in_order(void)
 {
@@ -997,7 +1006,7 @@ baton_params_make_room(const BatonEntryList *wanted)
 	if (scan_linked && all_placed(wanted))
 		return;
 	scan_look();
-	scan_linked = false;		/* until we are done, or if we fail */
+	scan_linked = false;		/* until the end, also if this fails */
 	if (choose(wanted))
 	{
 		put_in_order();
@@ -1006,7 +1015,7 @@ baton_params_make_room(const BatonEntryList *wanted)
 	}
 
 	/*
-	 * The rest goes.  The hooks of role and session_authorization may be
+	 * The rest goes. The hooks of role and session_authorization may be
 	 * called in any order (SetSessionAuthorization in miscinit.c).
 	 */
 	dlist_foreach_modify(iter, &BatonPlaced.params.list)
@@ -1027,12 +1036,13 @@ baton_params_install(const BatonEntryList *wanted)
 	dlist_iter	iter;
 
 	if (scan_linked)
-		return;					/* there was no room to make */
+		return;					/* no room had to be made */
 	Assert(chosen_count == wanted->count);
 
 	/*
-	 * What is new comes; role last, for "none" is the session user then, and
-	 * before it what was refused while not all was there.
+	 * New values come now. Values that were refused while others were missing
+	 * are tried again; role comes last, since "none" means the session user
+	 * then.
 	 */
 	for (int pass = 0; pass < 3; pass++)
 	{
@@ -1046,7 +1056,7 @@ baton_params_install(const BatonEntryList *wanted)
 	put_in_order();
 	scan_look();
 
-	/* What this backend cannot have is lost to the session by next capture. */
+	/* At the next capture the session loses what this backend cannot have. */
 	dlist_foreach(iter, &BatonPlaced.params.list)
 	{
 		if (dlist_container(BatonParam, node, iter.cur)->record == NULL)

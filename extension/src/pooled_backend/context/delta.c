@@ -21,41 +21,44 @@
 /* ----------------------------------------------------------------
  *		Changes of the held session's context on their way to the dispatcher.
  *
- * They are collected first and sent when the session leaves: whether they fit
- * into the dispatcher's session memory must be known before, because a session
- * whose context is half there cannot be served anywhere.  If they do not fit
- * the session stays on this backend, and what was collected stays here until
- * it fits or the session ends.  A change that no message can hold (the name of
- * a parameter given to set_config() may be of any length; a statement may be
- * almost as long as memory can be allocated) fits nowhere.
+ * Changes are collected first and sent when the session leaves: whether they
+ * fit into the dispatcher's session memory must be known before, because no
+ * backend can serve a session whose context is incomplete. If they do not fit,
+ * the session stays on this backend, and the collected changes stay here until
+ * they fit or the session ends. A change that no message can hold never fits
+ * (the name of a parameter given to set_config() may be of any length; a
+ * statement may be almost as long as memory can be allocated).
  *
- * A session that has to stay goes on changing its context.  What is collected of
- * that is settled now and then: of several changes of one item the last counts.
- * So a session that has taken back what did not fit can leave, and one that does
- * not collects no more than its context is large.
+ * A session that has to stay goes on changing its context. Its collected
+ * changes are settled now and then: of several changes of one item the last
+ * counts. So a session that has undone what did not fit can leave, and any
+ * other session collects no more than its context is large.
  *
- * Owner: the session in place.  One at a time.
+ * Owner: the session in place. One at a time.
  * ----------------------------------------------------------------
  */
 
-/* Room that is kept between sessions; more is given back. */
+/* Memory that is kept between sessions; more is freed. */
 #define DELTA_KEPT_BYTES (64 * 1024)
 
-/* One change as it is collected: this, then the message's payload. */
+/* A collected change: this header, then the message's payload. */
 typedef struct DeltaHeader
 {
 	uint32		type;			/* BATON_MSG_PUT or _DELETE */
 	uint32		length;			/* bytes of payload */
 } DeltaHeader;
 
-/* With fewer changes than that, settling is never put off. */
+/* With fewer changes, settling is never deferred. */
 #define SETTLE_ALWAYS 1000
 
-/* What one item of a context accounts for (bytes_of_item, context.rs). */
+/*
+ * The bytes that one item adds to the size of a context (bytes_of_item,
+ * memory/mod.rs).
+ */
 #define ITEM_BYTES(key_length, value_length) \
 	((int64) (sizeof(BatonItem) + sizeof(BatonEntry)) + (key_length) + (value_length))
 
-/* Where a collected change lies, while they are settled. */
+/* The place of a collected change, during settling. */
 typedef struct DeltaChange
 {
 	int			position;		/* of its DeltaHeader */
@@ -69,9 +72,9 @@ typedef struct DeltaChange
 static StringInfoData collected;
 static bool initialised = false;
 static int	change_count = 0;	/* collected */
-static int	settled_count = 0;	/* were left when they were settled last */
+static int	settled_count = 0;	/* left after the last settling */
 static int64 growth = 0;
-static int64 growth_in_memory = 0;	/* of what no other session has */
+static int64 growth_in_memory = 0;	/* of entries that no other session has */
 
 static void
 append(const void *data, Size length)
@@ -80,8 +83,8 @@ append(const void *data, Size length)
 }
 
 /*
- * Begins a change; the caller appends `length` bytes of payload.  False if it
- * is too large.
+ * Begins a change; the caller appends `length` bytes of payload. Returns false
+ * if it is too large.
  */
 static bool
 begin(uint32 type, Size key_length, Size length)
@@ -173,7 +176,9 @@ baton_delta_shrinks(void)
 	return !BatonServed.delta_too_large && growth_in_memory <= 0;
 }
 
-/* As items stand in a context; a change before a later one of the same item. */
+/*
+ * The order of items in a context; of changes of one item, the earlier first.
+ */
 static int
 compare_keys(uint16 kind, const char *key, uint16 key_length,
 			 uint16 other_kind, const char *other, uint16 other_length)
@@ -239,7 +244,7 @@ find_changes(DeltaChange *changes)
 	}
 }
 
-/* Takes off what the changes, sorted as items are, replace or delete. */
+/* Subtracts what the changes, sorted like items, replace or delete. */
 static void
 subtract_replaced(const DeltaChange *changes, const BatonSessionRecord *record)
 {
@@ -273,7 +278,7 @@ subtract_replaced(const DeltaChange *changes, const BatonSessionRecord *record)
 	}
 }
 
-/* The others move up, in their order. */
+/* Removes void changes; the others keep their order. */
 static void
 remove_void(DeltaChange *changes)
 {
@@ -298,8 +303,8 @@ remove_void(DeltaChange *changes)
 }
 
 /*
- * Put off until there are a sixteenth more than there were, or each transaction
- * would pay for all that earlier ones have left.
+ * Deferred until the number of changes has grown by a sixteenth; otherwise
+ * each transaction would pay for all changes of earlier ones.
  */
 void
 baton_delta_settle(const BatonSessionRecord *record)
@@ -345,7 +350,7 @@ baton_delta_send(int fd, uint64 session)
 		memcpy(&header, collected.data + position, sizeof(header));
 		position += sizeof(header);
 
-		/* If the dispatcher is gone the control socket's end will tell. */
+		/* If the dispatcher has gone, the control socket's end will tell. */
 		if (!baton_channel_send(fd, (uint16) header.type, session,
 								collected.data + position, header.length))
 			break;
@@ -371,23 +376,23 @@ baton_delta_drop(void)
 }
 
 /* ----------------------------------------------------------------
- *		ParameterStatus: what each client has been told.
+ *		ParameterStatus: the values that each client has been told.
  *
- * guc.c keeps in each reported parameter's record the value that it last sent
- * (last_reported), and sends a value that is another (ReportGUCOption).  Of a
- * backend that serves many clients that memory must be the client's: it is
- * exchanged when a session comes.  If the parameters then say something else
- * (the configuration has been reloaded, say), the client shall hear of it when
- * it would from an ordinary backend: just before ReadyForQuery, where
- * PostgresMain calls ReportChangedGUCOptions() (guc.c).  So nothing is sent
+ * guc.c keeps the value last sent in each reported parameter's record
+ * (last_reported), and sends a value that differs (ReportGUCOption). In a
+ * backend that serves many clients this memory must belong to the client: it
+ * is exchanged when a session comes. If a parameter then has another value
+ * (after a reload of the configuration, for example), the client shall hear of
+ * it when it would from an ordinary backend: just before ReadyForQuery, where
+ * PostgresMain calls ReportChangedGUCOptions() (guc.c). So nothing is sent
  * when the session comes; the records are marked when its own message is about
  * to be read (baton_report_arm).
  *
  * The value of the REPORTED entry: name NUL value NUL, for each parameter that
  * is reported and was sent.
  *
- * Invariants: told holds what the records' last_reported said when last looked
- * at.  guc.c changes last_reported only while it sends a ParameterStatus, so
+ * Invariants: `told` holds the records' last_reported as of the last look.
+ * guc.c changes last_reported only while it sends a ParameterStatus, so
  * without one (note_message, or our own call) nothing has changed.
  * last_reported is allocated as guc.c does it.
  * ----------------------------------------------------------------
@@ -395,7 +400,7 @@ baton_delta_drop(void)
 
 static BatonPlacedReports *const placed = &BatonPlaced.reports;
 
-/* To compare with what was told. */
+/* For comparison with what was told. */
 static StringInfoData now_told;
 
 /* The reported parameters, in the table's order, as of its version. */
@@ -404,8 +409,8 @@ static int	reported_count = 0;
 static uint64 reported_version = 0;
 
 /*
- * Where the pair of each of them begins in told, and where the last one ends.  Known if told
- * has all of them, in this order.
+ * The offsets in `told` of each parameter's pair, and of the end of the last
+ * one. Valid if `told` has all of them, in this order.
  */
 static int *told_at = NULL;
 static bool told_at_is_known = false;
@@ -475,7 +480,10 @@ baton_report_attach(void)
 	return NULL;
 }
 
-/* What the pairs have for this name; NULL if nothing.  Looks from `at` on. */
+/*
+ * The value of this name in the pairs, searched from `at` on; NULL if it has
+ * none.
+ */
 static const char *
 value_of(const char *name, const char *at, const char *end)
 {
@@ -509,7 +517,7 @@ exchange_all(const char *pairs, Size length)
 		struct config_generic *record = reported[i];
 		const char *value = NULL;
 
-		/* another backend wrote them, as a rule in the same order */
+		/* another backend wrote them, usually in the same order */
 		if (next < end && strcmp(next, record->name) == 0)
 		{
 			value = value_of(record->name, next, end);
@@ -529,9 +537,9 @@ exchange_all(const char *pairs, Size length)
 }
 
 /*
- * The same where told says what the records remember now, and differs from the pairs in the
- * value of one parameter, as that of session_authorization does between two roles: that
- * parameter's number.  -1: it does not.
+ * The same if `told` is what the records remember now, and differs from the
+ * pairs in the value of one parameter, as that of session_authorization does
+ * between two roles. Returns that parameter's number; -1: this does not hold.
  */
 static int
 exchange_one(const char *pairs, Size length)
@@ -554,7 +562,7 @@ exchange_one(const char *pairs, Size length)
 		nth++;
 	tail = placed->told.len - told_at[nth + 1];
 	value = pairs + told_at[nth] + strlen(reported[nth]->name) + 1;
-	/* the name is whole, and what follows the value is the same */
+	/* the name is whole, and the bytes after the value are the same */
 	if (value > pairs + same || length < tail || value >= pairs + length - tail ||
 		memcmp(told + told_at[nth + 1], pairs + length - tail, tail) != 0 ||
 		value + strnlen(value, pairs + length - value) + 1 != pairs + length - tail)
@@ -566,8 +574,8 @@ exchange_one(const char *pairs, Size length)
 }
 
 /*
- * As ShowGUCOption() (_ShowOption() in guc.c of 15) gives it, without a copy
- * of it; NULL if it is not known how.
+ * The value as ShowGUCOption() (_ShowOption() in guc.c of 15) returns it,
+ * without a copy; NULL if that is not supported.
  */
 static const char *
 shown(const struct config_generic *record)
@@ -595,7 +603,7 @@ shown(const struct config_generic *record)
 	}
 }
 
-/* Does the parameter say what its client has not been told? */
+/* Does the parameter have a value that its client has not been told? */
 static bool
 is_news(struct config_generic *record)
 {
@@ -604,7 +612,7 @@ is_news(struct config_generic *record)
 	bool		same;
 
 	if (record->flags & GUC_SUPERUSER_ONLY)
-		return true;			/* the next call might fail; have it looked at */
+		return true;			/* the next call might fail; leave it to guc.c */
 	if (value == NULL)
 		value = copy = GetConfigOptionByName(record->name, NULL, true);
 	same = value != NULL && record->last_reported != NULL &&
@@ -625,7 +633,7 @@ any_news(void)
 	return false;
 }
 
-/* Of the two that follow the role, those that are reported. */
+/* Those of the two parameters that follow the role, if they are reported. */
 static bool
 any_identity_news(void)
 {
@@ -664,7 +672,7 @@ baton_report_install(const BatonStored *entry)
 		{
 			StringInfoData other;
 
-			/* it is read up to its ends: of a copy */
+			/* it is read up to its terminators, so from a copy */
 			resetStringInfo(&now_told);
 			appendBinaryStringInfo(&now_told, pairs, length);
 			exchanged = exchange_one(now_told.data, length);
@@ -681,8 +689,9 @@ baton_report_install(const BatonStored *entry)
 	}
 
 	/*
-	 * What is touched stays so until the client has been told.  If nothing
-	 * is, all parameters but these say what the last client had been told.
+	 * A touched parameter stays touched until the client has been told. If
+	 * none is touched, all parameters but these have the values that the last
+	 * client had been told.
 	 */
 	if (baton_guc_report_touched)
 		placed->news = any_news();
@@ -702,7 +711,7 @@ baton_report_withhold(void)
 void
 baton_report_arm(void)
 {
-	/* guc.c believes that the client has got it */
+	/* guc.c assumes that the client has received it */
 	if (placed->withheld)
 		exchange_all(placed->told.data, placed->told.len);
 	placed->news |= placed->withheld;
@@ -711,7 +720,7 @@ baton_report_arm(void)
 		return;
 	placed->news = false;
 	baton_guc_report_touched = false;
-	placed->sent = true;		/* will be; capture will see */
+	placed->sent = true;		/* it will be; capture will look */
 	baton_guc_look_for_reports();
 }
 

@@ -21,74 +21,77 @@
  * ----------------------------------------------------------------
  */
 
-/* More than there can be room for, but not so much that sums wrap around. */
+/*
+ * More than any memory can hold, but small enough that sums do not wrap
+ * around.
+ */
 #define DELTA_TOO_LARGE (SIZE_MAX / 4)
 
 /*
- * Collects a PUT or DELETE for the session at hand.
- * Called during baton_context_capture and baton_context_greet only.
+ * Collects a PUT or DELETE for the held session. Called during
+ * baton_context_capture and baton_context_greet only.
  */
 extern void baton_delta_put(uint16 kind, const char *key, Size key_length,
 							const char *value, Size value_length,
 							const BatonStatementCounter *counters, int64 aux);
 extern void baton_delta_delete(uint16 kind, const char *key, Size key_length);
 
-/* Likewise: what would have to be put is too large. */
+/* The same for an item that is too large. */
 extern void baton_delta_give_up(void);
 
 /*
- * Bytes collected and not sent; 0 if there is no news, DELTA_TOO_LARGE if
- * something was too large to be collected.
+ * Bytes collected and not sent; 0 if there is no news, DELTA_TOO_LARGE if a
+ * change was too large to be collected.
  */
 extern Size baton_delta_size(void);
 
 /*
- * By how many bytes the session's context would grow at most, as context_bytes in
- * the views counts them.  Exactly, since baton_delta_settle.
+ * Upper bound of the growth of the session's context in bytes, as
+ * context_bytes in the views counts them. Exact after baton_delta_settle.
  */
 extern int64 baton_delta_growth(void);
 
 /*
- * Does what is collected free as much memory as it takes?  Known once it has been
- * settled.
+ * Do the collected changes free as much memory as they take? Known after
+ * settling.
  */
 extern bool baton_delta_shrinks(void);
 
 /*
- * Changes that later ones have made void go.  Those are what a session collects
- * that has to stay, and changes the same things again, or takes them away.
+ * Drops changes that later ones have made void. They occur if a session has to
+ * stay and changes the same things again, or removes them.
  */
 extern void baton_delta_settle(const BatonSessionRecord *record);
 
-/* Sends what was collected as changes of `session`, and forgets it. */
+/* Sends the collected changes of `session`, and forgets them. */
 extern void baton_delta_send(int fd, uint64 session);
 
-/* The session they belonged to has ended. */
+/* Drops the collected changes, because their session has ended. */
 extern void baton_delta_drop(void);
 
 /* ----------------------------------------------------------------
- *		ParameterStatus: what each client has been told.
+ *		ParameterStatus: the values that each client has been told.
  * ----------------------------------------------------------------
  */
 
 extern const char *baton_report_attach(void);
 
 /*
- * The client has been told what the entry says (NULL: nothing); what differs
- * it is told with the next ReadyForQuery.  Parameters must be in place.
+ * The client has been told the entry's values (NULL: nothing); the next
+ * ReadyForQuery is preceded by those that differ. Parameters must be in place.
  */
 extern void baton_report_install(const BatonStored *entry);
 
-/* A ParameterStatus came before its time, and was thrown away. */
+/* A ParameterStatus came before its time, and was discarded. */
 extern void baton_report_withhold(void);
 
 /* The session's own message is about to be read. */
 extern void baton_report_arm(void);
 
-/* Tells a new client everything, and appends what it was told. */
+/* Sends a new client all values, and appends what was sent. */
 extern void baton_report_greet(StringInfo reported);
 
-/* Puts the REPORTED item if the client was told something; true if so. */
+/* Puts the REPORTED item and returns true if the client was told something. */
 extern bool baton_report_capture(void);
 
 /* A message of this type goes to the client. */

@@ -23,18 +23,18 @@
 #include "reset_values.h"
 
 /* ----------------------------------------------------------------
- *		One parameter whose reset value the session has otherwise than the
- *		backend: putting it in force, and taking it back.
+ *		One parameter whose reset value in the session differs from the
+ *		backend's: putting it in force, and removing it.
  *
  * Invariants: an item that is `exchanged` owns the backend's own value in
- * `other`.  All items are in BatonPlaced.resets and in reset_context.
+ * `other`. All items are in BatonPlaced.resets and in reset_context.
  * ----------------------------------------------------------------
  */
 
 /* Owns the items, which are in BatonPlaced.resets. */
 static MemoryContext reset_context = NULL;
 
-/* beside the context in an entry's value: it was a placeholder's */
+/* or-ed to the context in an entry's value: it is a placeholder's value */
 #define PLACEHOLDER_MARK 0x80
 
 static void
@@ -47,7 +47,8 @@ reset_make_context(void)
 }
 
 /*
- * Does its reset value come from a setting of role or database, or an option?
+ * Does its reset value come from a setting of role or database, or from an
+ * option?
  */
 static bool
 reset_is_setting(const struct config_generic *record)
@@ -73,7 +74,7 @@ baton_reset_item_add(const char *name, Size name_length, const char *value,
 	BatonResetItem *item = palloc0(sizeof(BatonResetItem));
 
 	item->name = pnstrdup(name, name_length);
-	/* with an end, for the text is read in place */
+	/* NUL-terminated, since the text is read in place */
 	item->value = palloc0(value_length + 1);
 	memcpy(item->value, value, value_length);
 	item->value_length = value_length;
@@ -107,9 +108,8 @@ baton_reset_item_find(const char *name)
 }
 
 /*
- * Gives the record a reset value, and its active one unless it was SET.
- *
- * The record's reset value, and its active one unless that is the session's.
+ * Gives the record a reset value, and its active value unless that is the
+ * session's own (SET).
  */
 static void
 reset_give(struct config_generic *record, const BatonGucCell *cell)
@@ -120,10 +120,8 @@ reset_give(struct config_generic *record, const BatonGucCell *cell)
 }
 
 /*
- * A placeholder without any value is there for nobody.
- *
- * A placeholder without any value is there for the session that has it: as one
- * that its predecessor had, too, it may have stayed in place (choose(),
+ * A placeholder without a value exists only for its session. The predecessor
+ * may have had it, too, so that it stayed in place (choose(),
  * context_params.c), or the files are read again.
  */
 static void
@@ -138,7 +136,7 @@ reset_hide_if_empty(struct config_generic *record)
 
 /*
  * A placeholder that the backend has through a setting of role or database,
- * and the session has not, goes and comes as a whole.
+ * and the session has not, is removed and restored as a whole.
  */
 static void
 exchange_absent(BatonResetItem *item)
@@ -171,16 +169,14 @@ exchange_absent(BatonResetItem *item)
 		reset_give(record, &item->other);
 	else
 	{
-		/* a library has come; see reset_item_exchange() */
+		/* a library was loaded; see reset_item_exchange() */
 		BatonPlaced.resets.reload_again = true;
 	}
 }
 
 /*
- * Exchanges the value in force and the one kept beside it.
- *
- * The record's reset value against item->other; the active value goes with it
- * unless the session has one of its own.
+ * Exchanges the record's reset value and item->other. The active value changes
+ * with it unless the session has one of its own.
  */
 static void
 reset_item_exchange(BatonResetItem *item)
@@ -203,8 +199,8 @@ reset_item_exchange(BatonResetItem *item)
 	{
 		/*
 		 * A library was loaded and made a real variable of the placeholder
-		 * (define_custom_variable in guc.c).  Then there is no value of the
-		 * backend's own yet but the default, and the files have to be read.
+		 * (define_custom_variable in guc.c). The backend's own value is then
+		 * only the default, and the files have to be read.
 		 */
 		item->record = record;
 		if (!baton_guc_make_boot(record, &item->other))
@@ -249,7 +245,10 @@ baton_reset_items_follow_role(void)
 	}
 }
 
-/* All of them: the backend's own values come into force, or go again. */
+/*
+ * Exchanges all items: the backend's own values are put in force, or replaced
+ * again.
+ */
 static void
 reset_items_exchange(void)
 {
@@ -264,7 +263,7 @@ reset_items_exchange(void)
 	}
 }
 
-/* The backend's own value is in force again. */
+/* Puts the backend's own value in force again. */
 void
 baton_reset_item_undo(BatonResetItem *item)
 {
@@ -281,7 +280,9 @@ baton_reset_item_undo(BatonResetItem *item)
 	reset_hide_if_empty(record);
 }
 
-/* The item's value becomes the backend's own, which is no more. */
+/*
+ * The item's value becomes the backend's own, whose previous value is dropped.
+ */
 static void
 reset_item_keep(BatonResetItem *item)
 {
@@ -297,7 +298,7 @@ reset_item_keep(BatonResetItem *item)
 			baton_guc_release(record, &item->other.value);
 		return;
 	}
-	/* the placeholder is out, and refers to neither */
+	/* the placeholder is taken out, and refers to neither */
 	baton_guc_free(item->other.value.val.stringval);
 	baton_guc_free(item->other.value.extra);
 }
@@ -321,7 +322,7 @@ baton_reset_append_value(struct config_generic *record, const BatonGucCell *cell
 	}
 }
 
-/* What is behind the text of a value, if anything. */
+/* The role after the text of a value, if there is one. */
 static bool
 value_identity(const BatonResetItem *item, BatonGucIdentity *identity)
 {
@@ -338,8 +339,8 @@ value_identity(const BatonResetItem *item, BatonGucIdentity *identity)
 }
 
 /*
- * Does the backend have the item's value by itself?  Never a role's: the same
- * name may have been another's when either was told it.
+ * Does the backend itself have the item's value? Never true for a role: the
+ * same name may have meant another role when it was set.
  */
 static bool
 same_as_own(const BatonResetItem *item, struct config_generic *record)
@@ -385,7 +386,7 @@ reset_item_try(BatonResetItem *item)
 	memset(&cell, 0, sizeof(cell));
 	if (item->plain && item->value[0] == PGC_S_DEFAULT)
 	{
-		/* of a placeholder's in whose place a library's has come, too */
+		/* also of a placeholder that a library's parameter has replaced */
 		if (!baton_guc_make_boot(record, &cell))
 			return false;
 		item->record = record;
@@ -409,7 +410,7 @@ reset_item_try(BatonResetItem *item)
 						value_identity(item, &identity) ? &identity : NULL,
 						&cell.value))
 	{
-		/* a placeholder's value that the library loaded here refuses, too */
+		/* a placeholder's value that the loaded library refuses, too */
 		return strchr(item->name, GUC_QUALIFIER_SEPARATOR) != NULL;
 	}
 	item->record = record;
@@ -430,32 +431,35 @@ baton_reset_item_apply(BatonResetItem *item)
 }
 
 /* ----------------------------------------------------------------
- *		What the configuration files say of parameters that the backend has a
- *		setting of role or database for.
+ *		What the configuration files say about parameters for which the backend
+ *		has a setting of role or database.
  *
- * These "plain" values are for a session that
- * logged in before ALTER ROLE or ALTER DATABASE gave the backend a setting
- * does not have it.  And startup options are applied over plain values.
+ * These "plain" values are for a session that logged in before ALTER ROLE or
+ * ALTER DATABASE gave the backend a setting that the session does not have.
+ * Startup options are also applied over plain values.
  *
- * Decision: they are taken down before the backend knows its settings, as the
- * postmaster left them, and again at each reload: the files may say something
- * else by now that the server has not read.
+ * Decision: they are recorded before the backend knows its settings, as the
+ * postmaster left them, and again at each reload: by then the files may
+ * contain something that the server has not read.
  * ----------------------------------------------------------------
  */
 
-/* A parameter without settings of role, database or client: as in an entry. */
+/*
+ * The value of a parameter without settings of role, database or client, as in
+ * an entry.
+ */
 typedef struct PlainValue
 {
 	char	   *name;
-	StringInfoData value;		/* empty: not known */
+	StringInfoData value;		/* empty: unknown */
 } PlainValue;
 
-/* Those that the backend has such a setting for. */
+/* The parameters for which the backend has such a setting. */
 static PlainValue *own_settings = NULL;
 static int	own_setting_count = 0;
 static int	own_setting_size = 0;
 
-/* Until attach: all that are not as they were compiled in. */
+/* Until attach: all parameters that differ from the compiled-in values. */
 static PlainValue *recorded = NULL;
 static int	recorded_count = 0;
 
@@ -471,8 +475,8 @@ baton_files_read_by_server(void)
 }
 
 /*
- * Reads the configuration files.  The caller's memory and the session's own
- * values are left alone; reset values of a higher source are as well.
+ * Reads the configuration files. Changes neither the session's own values nor
+ * reset values of a higher source; keeps the caller's memory context.
  */
 static void
 files_read(void)
@@ -484,7 +488,7 @@ files_read(void)
 	baton_guc_report_touched = true;
 }
 
-/* The files as the server has read them last are known of. */
+/* Records that the server's last reading of the files is known. */
 static void
 files_seen(void)
 {
@@ -515,14 +519,14 @@ baton_plain_record(void)
 		BatonGucCell cell = baton_guc_reset_cell(variables[i]);
 		PlainValue *plain;
 
-		/* the rest has what was compiled in */
+		/* the others have the compiled-in value */
 		if (cell.source == PGC_S_DEFAULT)
 			continue;
 
 		/*
-		 * The postmaster, which has no database, has SQL_ASCII here once a
-		 * reload has taken a parameter out of the files: not a client's
-		 * (ProcessConfigFileInternal in guc-file.l, make_default()).
+		 * In the postmaster, which has no database, this is SQL_ASCII once a
+		 * reload has taken the parameter out of the files: no value for a
+		 * client (ProcessConfigFileInternal in guc-file.l, make_default()).
 		 */
 		if (cell.source == PGC_S_DYNAMIC_DEFAULT &&
 			strcmp(variables[i]->name, "client_encoding") == 0)
@@ -536,9 +540,9 @@ baton_plain_record(void)
 }
 
 /*
- * What the parameter is where neither a file nor anything else says anything:
- * what was compiled in; but client_encoding is the database's (CheckMyDatabase
- * in postinit.c).
+ * The value of the parameter if no file or other source sets it: the
+ * compiled-in one; for client_encoding the database's (CheckMyDatabase in
+ * postinit.c).
  */
 static bool
 make_default(struct config_generic *record, BatonGucCell *cell)
@@ -553,7 +557,7 @@ make_default(struct config_generic *record, BatonGucCell *cell)
 						  &cell->value);
 }
 
-/* What was recorded of the parameter, or what it is without that. */
+/* The recorded value of the parameter, or else its default. */
 static void
 recorded_value(struct config_generic *record, StringInfo value)
 {
@@ -662,7 +666,11 @@ baton_plain_expect(const char *name)
 		if (baton_guc_compare_names(own_settings[i].name, name) == 0)
 			return;
 	}
-	/* one that was taken out for sessions without it is the same placeholder */
+
+	/*
+	 * a placeholder that was taken out for sessions without it is the same
+	 * one
+	 */
 	if (record == NULL && strchr(name, GUC_QUALIFIER_SEPARATOR) != NULL)
 		record = baton_placeholder_create(name);
 	if (record == NULL)
@@ -717,8 +725,8 @@ baton_plain_any(void)
 }
 
 /*
- * What the parameter is where no file says anything: what was compiled in, or
- * what the environment or the command line said, which no reload changes.
+ * The value of the parameter if no file sets it: the compiled-in one, or that
+ * of the environment or the command line, which no reload changes.
  */
 static bool
 make_base(struct config_generic *record, const PlainValue *plain,
@@ -741,10 +749,10 @@ make_base(struct config_generic *record, const PlainValue *plain,
 }
 
 /*
- * Have the files said anything of it, or nothing that counts?  Files with a
- * mistake are not applied at all, or without the values that are refused, which
- * leaves a parameter as it was (ProcessConfigFileInternal in guc-file.l): that
- * is what was known of it, not the base.
+ * Do the files set it to a value that counts? Files with a mistake are not
+ * applied at all, or without the refused values, which leaves a parameter as
+ * it was (ProcessConfigFileInternal in guc-file.l): the result is then the
+ * last known value, not the base.
  */
 static bool
 files_left_it(struct config_generic *record, const PlainValue *plain, bool were_applied)
@@ -757,12 +765,12 @@ files_left_it(struct config_generic *record, const PlainValue *plain, bool were_
 }
 
 /*
- * Reads the files, as the backend itself must see them, and what they say of
- * those parameters.  No plain items may be there.
+ * Reads the files as the backend itself must see them, and records what they
+ * say about those parameters. There must be no plain items.
  *
  * Finds out what each of own_settings would be without the settings of role
  * and database: gives it its base, reads the files, looks, and puts the
- * backend's own back.
+ * backend's own value back.
  */
 static void
 plain_read_files(void)
@@ -778,7 +786,7 @@ plain_read_files(void)
 		struct config_generic *record = baton_guc_find(own_settings[i].name);
 		BatonGucCell base;
 
-		/* what a starting backend alone takes is as it was */
+		/* parameters that only a starting backend reads are unchanged */
 		if (record == NULL || record->context == PGC_BACKEND ||
 			record->context == PGC_SU_BACKEND ||
 			!make_base(record, &own_settings[i], &base))
@@ -823,7 +831,10 @@ apply_one(const PlainValue *plain)
 	baton_reset_item_apply(item);
 }
 
-/* Settings the backend has and the session has not. */
+/*
+ * Applies plain values for settings that the backend has and the session has
+ * not.
+ */
 void
 baton_plain_apply(void)
 {
@@ -862,34 +873,34 @@ baton_plain_undo(void)
 }
 
 /* ----------------------------------------------------------------
- *		What RESET goes back to in a session: startup options and the settings
- *		of its role and database as they were when it logged in.
+ *		The values that RESET returns to in a session: startup options and the
+ *		settings of its role and database as of its login.
  *
- * Problem: RESET, and every parameter that the session has not SET, go back to
- * a value that belongs to the session: its startup options (source "client"),
- * and what ALTER ROLE/DATABASE SET said when it logged in (sources "global" to
- * "database user").  The backend that serves it was started for nobody in
- * particular and perhaps under other settings.
+ * Problem: RESET, and every parameter that the session has not SET, use a
+ * value that belongs to the session: its startup options (source "client"),
+ * and the values that ALTER ROLE/DATABASE SET had when it logged in (sources
+ * "global" to "database user"). The backend that serves the session was not
+ * started for it, and perhaps under other settings.
  *
  * Decision: at greeting, every reset value whose source is one of those, and
  * client_encoding's whatever its source, is put into the session's context as
- * a RESET item.  When a session is installed, an item that the backend has by
- * itself costs nothing; for one that differs the record's reset value is
- * exchanged and the backend's own is kept beside it ("other").  A setting of
+ * a RESET item. When a session is installed, an item whose value the backend
+ * has itself costs nothing. For one that differs, the record's reset value is
+ * exchanged and the backend's own is kept beside it ("other"). A setting of
  * role or database that the backend has and the session has not is replaced by
- * what there was before such settings ("plain").
+ * the value without such settings ("plain").
  *
  * The value of a RESET entry: u8 source, u8 context with a mark if it was a
- * placeholder's, text; for the parameter role follow NUL, u32 role, u8
+ * placeholder's, text; for the parameter role also NUL, u32 role, u8
  * superuser.
  *
  * Configuration files: ProcessConfigFile() does not touch a reset value of a
- * higher source, so an exchanged parameter would lose a new value in the file.
- * Hence a reload puts the backend's own values back for its duration; one that
- * PostgresMain has done meanwhile (PgReloadTime tells, ProcessConfigFileInternal
- * in guc-file.l sets it) is done again in that way.
+ * higher source, so an exchanged parameter would miss a new value in the file.
+ * Hence a reload puts the backend's own values back for its duration. A reload
+ * that PostgresMain has done meanwhile (PgReloadTime tells,
+ * ProcessConfigFileInternal in guc-file.l sets it) is done again in that way.
  *
- * What a session begins with is session_start.c's.
+ * session_start.c has what a session begins with.
  * ----------------------------------------------------------------
  */
 
@@ -1032,7 +1043,11 @@ baton_reset_neutralise(void)
 		baton_reset_item_undo(item);
 		baton_reset_item_drop(item);
 	}
-	/* a reload that came to the items' values has not come to the backend's */
+
+	/*
+	 * a reload that has reached the items' values has not reached the
+	 * backend's
+	 */
 	if (placed->reload_again || files_were_read())
 		baton_reset_reload();
 }
@@ -1046,7 +1061,7 @@ baton_reset_reload(void)
 	dlist_iter	iter;
 
 	plain_read_files();
-	/* what the backend had by itself may be something else now */
+	/* the backend's own values may have changed */
 	dlist_foreach(iter, &placed->items)
 	{
 		BatonResetItem *item = dlist_container(BatonResetItem, node, iter.cur);

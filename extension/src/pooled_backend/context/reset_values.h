@@ -19,33 +19,34 @@
 #include "pg_guc.h"
 
 /* ----------------------------------------------------------------
- *		One parameter whose reset value the session has otherwise than the
- *		backend: putting it in force, and taking it back.
+ *		One parameter whose reset value in the session differs from the
+ *		backend's: putting it in force, and removing it.
  * ----------------------------------------------------------------
  */
 
 typedef struct BatonResetItem
 {
 	dlist_node	node;			/* in BatonPlaced.resets */
-	uint64		serial;			/* its entry's, 0 if not known */
+	uint64		serial;			/* its entry's, 0: unknown */
 	char	   *name;
 	char	   *value;			/* as in the entry */
 	Size		value_length;
-	struct config_generic *record;	/* if exchanged: of which */
+	struct config_generic *record;	/* if exchanged: its record */
 	bool		exchanged;
-	bool		plain;			/* made here, not of the session's */
-	bool		absent;			/* if exchanged: the session has no such
-								 * placeholder at all */
-	bool		out;			/* if absent: taken out now */
+	bool		plain;			/* a plain value made here, not the session's */
+	bool		absent;			/* if exchanged: the session does not have
+								 * this placeholder at all */
+	bool		out;			/* if absent: taken out at present */
 	bool		keep;			/* only within install */
 	bool		refused;		/* only within install */
-	BatonGucCell other;			/* if exchanged: the backend's own */
+	BatonGucCell other;			/* if exchanged: the backend's own value */
 } BatonResetItem;
 
 /*
- * Is its reset value one that belongs to a session?  Those, and
- * client_encoding from wherever: check_client_encoding (variable.c) refuses
- * what a reload says, so a session keeps the one that it began with.
+ * Does its reset value belong to a session? These are the settings and
+ * options, and client_encoding from any source: check_client_encoding
+ * (variable.c) refuses the value of a reload, so a session keeps the one that
+ * it began with.
  */
 extern bool baton_reset_is_carried(const struct config_generic *record);
 
@@ -57,53 +58,62 @@ extern void baton_reset_item_drop(BatonResetItem *item);
 extern BatonResetItem *baton_reset_item_find(const char *name);
 
 /*
- * Puts the item's value in force, unless the backend has it by itself.  The
- * check hook may refuse, because of another parameter that is still to come:
- * the first then says false, the second makes an error of it.
+ * Puts the item's value in force, unless the backend itself has it. The check
+ * hook may refuse because of another parameter that is still to come: the
+ * first function then returns false, the second raises an error.
  */
 extern void baton_reset_item_apply(BatonResetItem *item);
 
-/* The backend's own value is in force again. */
+/* Puts the backend's own value in force again. */
 extern void baton_reset_item_undo(BatonResetItem *item);
 
 /*
- * May they stay in place as the backend becomes another role's?  Not those of libraries:
- * one that is loaded later asks by whose rights a value was given, and drops it.
+ * May the items stay in place when the backend becomes another role's? Not
+ * those of libraries: a library that is loaded later checks the privileges
+ * with which a value was set, and drops it.
  */
 extern bool baton_reset_items_may_stay(void);
 
 /*
- * Those stay, and the authenticated user is another one, by whose rights the clients' options count from
- * now on (srole and reset_srole of a record; guc.c, 15 to 18).
+ * The items stay, and the authenticated user has changed: the clients' options
+ * count as set by the new user (srole and reset_srole of a record; guc.c, 15
+ * to 18).
  */
 extern void baton_reset_items_follow_role(void);
 
-/* The value of a RESET entry, as reset_values.c describes it. */
+/*
+ * Appends the value of a RESET entry, in the format described in
+ * reset_values.c.
+ */
 extern void baton_reset_append_value(struct config_generic *record, const BatonGucCell *cell,
 									 const BatonGucIdentity *identity, StringInfo value);
 
 /* ----------------------------------------------------------------
- *		What the configuration files say of parameters that the backend has a
- *		setting of role or database for.
+ *		What the configuration files say about parameters for which the backend
+ *		has a setting of role or database.
  * ----------------------------------------------------------------
  */
 
-/* As the server itself reads them: the next boundary has yet to follow. */
+/*
+ * Reads the files as the server itself does: the next boundary has yet to
+ * follow.
+ */
 extern void baton_files_read_by_server(void);
 
 /*
- * Once, when the backend has read neither startup options nor settings of role
- * and database, and once when it has.
+ * Called once before the backend has read startup options and settings of role
+ * and database, and once after.
  */
 extern void baton_plain_record(void);
 
-/* Is it known of all of the backend's own settings what the files say? */
+/* Are the files' values known for all of the backend's own settings? */
 extern bool baton_plain_can_be_forgotten(void);
 
 /*
- * Another role's settings take the place of the backend's own, which can be forgotten:
- * they become what the files say, then each is announced before it is applied, and in the
- * end those that came to nothing are forgotten.  No item may be there.
+ * Replaces the backend's own settings, which can be forgotten, by another
+ * role's. They get the files' values; then each new setting is announced
+ * before it is applied; in the end those that took no effect are forgotten.
+ * There must be no item.
  */
 extern void baton_plain_forget_settings(void);
 extern void baton_plain_expect(const char *name);
@@ -112,47 +122,49 @@ extern void baton_plain_expect_no_more(void);
 /* Has the backend such settings? */
 extern bool baton_plain_any(void);
 
-/* Those of them that no item is for get one with the plain value. */
+/* Gives each of them that has no item an item with the plain value. */
 extern void baton_plain_apply(void);
 
-/* The same for the one of that name, if it is such. */
+/* The same for the one of that name, if there is one. */
 extern void baton_plain_apply_to(const char *name);
 
-/* Such items are taken away; true if there were any. */
+/* Removes such items; returns true if there were any. */
 extern bool baton_plain_undo(void);
 
 /* ----------------------------------------------------------------
- *		What RESET goes back to in a session: startup options and the settings
- *		of its role and database as they were when it logged in.
+ *		The values that RESET returns to in a session: startup options and the
+ *		settings of its role and database as of its login.
  * ----------------------------------------------------------------
  */
 
 extern const char *baton_reset_attach(void);
 
-/* The session's reset values are put in place; none: the backend's own. */
+/*
+ * Puts the session's reset values in place; for all others the backend's own.
+ */
 extern void baton_reset_install(const BatonEntryList *wanted);
 
-/* The backend's own reset values are put in place. */
+/* Puts the backend's own reset values in place. */
 extern void baton_reset_neutralise(void);
 
 /*
  * Startup options come before the settings of role and database (InitPostgres
- * in postinit.c), so those give way until they are applied.
+ * in postinit.c), so those are removed until the options are applied.
  */
 extern void baton_reset_prepare_greeting(void);
 
 /*
- * Applies startup options as process_startup_options (postinit.c) does, in a
- * transaction of the caller's, and puts the RESET items into the delta.  The
- * backend's own reset values must be in place.  Returns BATON_GREETING_*: how
- * long others of this kind may be told the same.
+ * Applies startup options as process_startup_options (postinit.c) does, in the
+ * caller's transaction, and puts the RESET items into the delta. The backend's
+ * own reset values must be in place. Returns BATON_GREETING_*: for how long
+ * other sessions of this kind may get the same greeting.
  */
 extern uint32 baton_reset_greet(const BatonEntryList *startup);
 
 /* Reads the configuration files again, as the backend itself must see them. */
 extern void baton_reset_reload(void);
 
-/* The same if the server has done it by itself meanwhile. */
+/* The same if the server itself has read them meanwhile. */
 extern void baton_reset_follow_reload(void);
 
 #endif							/* BATON_RESET_VALUES_H */

@@ -47,34 +47,34 @@
 #include "session_start.h"
 
 /* ----------------------------------------------------------------
- *		What a backend was warned of while it started.
+ *		The warnings that a backend got while it started.
  *
  * In stock each client is told at its login that its database's collations
- * are of another version (CheckMyDatabase in postinit.c), or that a setting of
- * its role is not valid.  A pool's backend hears that once, before it serves
- * anybody.  So it keeps what it was warned of, and tells each session that it
- * greets; the dispatcher does the same with what it has heard from it.
+ * have another version (CheckMyDatabase in postinit.c), or that a setting of
+ * its role is not valid. A pool's backend gets these warnings once, before it
+ * serves a session. So it keeps them and sends them to each session that it
+ * greets; the dispatcher repeats what it has received from the backend.
  *
- * One that was warned of its database, whose row in pg_database has changed since, greets
- * nobody: it ends, and one that starts now is warned or is not.
+ * If a backend was warned about its database, and the database's row in
+ * pg_database has changed since, it greets no session: it ends, and a new
+ * backend gets the warning or does not.
  *
- * What a parameter's check hook refused of a string is not kept: it may be good
- * by now, or may have become bad.  Each greeting checks those anew, and warns
- *.
+ * What a parameter's check hook refused of a string is not kept: it may have
+ * become valid, or invalid. Each greeting checks these again, and warns.
  *
- * They are noticed on their way to the log, so only what log_min_messages
- * lets through, as it does by default.
+ * Warnings are noticed on their way to the log, so only what log_min_messages
+ * lets through is kept, which by default includes them.
  * ----------------------------------------------------------------
  */
 
-/* Whoever is warned of more hears no more of it. */
+/* Further warnings are not kept. */
 #define MOST_NOTICES 16
 
 static bool starting = true;
-static bool becoming = false;	/* settings are applied: another role's, or
-								 * its own again */
+static bool becoming = false;	/* settings are being applied: another role's,
+								 * or its own again */
 static List *notices = NIL;
-static bool database_changed = false;	/* since it heard them */
+static bool database_changed = false;	/* since the warnings */
 
 static char *
 copy_of(const char *text)
@@ -93,14 +93,17 @@ keep(const ErrorData *edata)
 	copy->detail = copy_of(edata->detail);
 	copy->hint = copy_of(edata->hint);
 	copy->context = copy_of(edata->context);
-	copy->filename = edata->filename;	/* of the program's text */
+	copy->filename = edata->filename;	/* points into the program's text */
 	copy->lineno = edata->lineno;
 	copy->funcname = edata->funcname;
 	notices = lappend(notices, copy);
 	MemoryContextSwitchTo(caller);
 }
 
-/* set_config_option's warning of a string, which guc.c gives in one place. */
+/*
+ * A warning of set_config_option about a string, which guc.c raises in one
+ * place.
+ */
 static bool
 is_checked_anew(const ErrorData *edata)
 {
@@ -136,7 +139,7 @@ any_of_database(void)
 	return false;
 }
 
-/* pg_database has changed, in whatever row. */
+/* A row of pg_database has changed. */
 static void
 note_change(Datum argument, int cache, uint32 hash)
 {
@@ -169,11 +172,12 @@ baton_opening_notices_may_be_past(void)
 }
 
 /*
- * While the backend takes another role's settings, what it is warned of takes the place
- * of the warnings about the settings before.  After an error in between it must end.
+ * While the backend takes another role's settings, the new warnings replace
+ * those about the old settings. An error in between must end the backend.
  *
- * CheckMyDatabase's are of the database, and stay; the others are of the settings that go.
- * Warnings go to the log and to the sessions that are greeted, and to no client now.
+ * CheckMyDatabase's warnings concern the database and stay; the others concern
+ * the settings that go. Warnings go to the log and to the sessions that are
+ * greeted, and to no client now.
  */
 static void
 opening_notices_begin_role(void)
@@ -201,7 +205,7 @@ opening_notices_end_role(void)
 	whereToSendOutput = DestRemote;
 }
 
-/* One field, if there is a text for it. */
+/* Appends one field, if it has a text. */
 static void
 error_field(StringInfo message, char field, const char *text)
 {
@@ -250,25 +254,25 @@ baton_opening_notices_send(StringInfo sent)
 }
 
 /* ----------------------------------------------------------------
- *		What ALTER ROLE SET and ALTER DATABASE SET say for a role.
+ *		The settings of ALTER ROLE SET and ALTER DATABASE SET for a role.
  *
- * process_settings() (postinit.c, 15 to 18) reads them once, when a backend starts.  Here
- * they are read again: for a new session, of which some are names that are looked up
- *, or all if they have changed since the backend read them, and for a
- * backend that becomes another role's (identity.c).
+ * process_settings() (postinit.c, 15 to 18) reads them once, when a backend
+ * starts. Here they are read again: for a new session those that are names in
+ * catalogs, or all if they have changed since the backend read them; and all
+ * for a backend that becomes another role's (identity.c).
  * ----------------------------------------------------------------
  */
 
-/* The text of such a setting as the backend was started with it; NULL: it had none. */
+/* The setting's text when the backend started; NULL: it had none. */
 static char *own_start_only[BATON_START_ONLY_COUNT];
 
-/* A startup option of all its sessions counts before any setting. */
+/* A startup option of all its sessions takes precedence over any setting. */
 static bool is_startup_option[BATON_START_ONLY_COUNT];
 
 /* control's marks before the backend read its settings. */
 static uint32 marks_read[BATON_SETTINGS_MARKS];
 
-/* As ApplySetting (pg_db_role_setting.c). */
+/* As ApplySetting (pg_db_role_setting.c) does. */
 static void
 each_of(Relation relation, Snapshot snapshot, Oid database, Oid role, GucSource source,
 		void (*each) (const char *name, const char *text, GucSource source))
@@ -312,7 +316,8 @@ each_of(Relation relation, Snapshot snapshot, Oid database, Oid role, GucSource 
 
 /*
  * The settings of a role in this database, in the order of process_settings()
- * (postinit.c): of several of one name the first that is good counts.  In a transaction.
+ * (postinit.c): of several with one name the first valid one counts. Must be
+ * called in a transaction.
  */
 static void
 role_settings_each(Oid role, void (*each) (const char *name, const char *text,
@@ -336,7 +341,7 @@ typedef struct Setting
 	GucSource	source;
 } Setting;
 
-/* Being read. */
+/* The list that is being read. */
 static List *found;
 
 static void
@@ -358,12 +363,14 @@ baton_role_settings_read(Oid role)
 	return found;
 }
 
-/* ---- what only a start takes -------------------------------------------- */
+/*
+ * ---- parameters that only a start reads ----------------------------------
+ */
 
 /*
- * Does a setting of this source count for what a start takes?  A role that has any of its
- * own does not share backends with others (is_apart, in pool_settings.c): what it is given
- * later counts for its next logins.
+ * Does a setting of this source count among the parameters that only a start
+ * reads? A role that has any of its own does not share backends with others
+ * (is_apart, in pool_settings.c): a later setting counts for its next logins.
  */
 static bool
 counts_at_start(GucSource source)
@@ -371,7 +378,7 @@ counts_at_start(GucSource source)
 	return BatonSelf.is_apart || source == PGC_S_GLOBAL || source == PGC_S_DATABASE;
 }
 
-/* The text of the one that counts; NULL: there is none. */
+/* The text of the setting that counts; NULL: there is none. */
 static const char *
 text_of(const List *settings, const char *name)
 {
@@ -388,7 +395,9 @@ text_of(const List *settings, const char *name)
 	return NULL;
 }
 
-/* As the value is shown: of two texts that mean the same the same one. */
+/*
+ * The value as it is shown, so that texts with the same meaning become equal.
+ */
 static const char *
 canonical(const char *name, const char *text)
 {
@@ -400,7 +409,7 @@ canonical(const char *name, const char *text)
 	return text;
 }
 
-/* What the parameter has from its role's or database's settings. */
+/* The parameter's value from its role's or database's settings. */
 static const char *
 setting_of(struct config_generic *record)
 {
@@ -411,7 +420,7 @@ setting_of(struct config_generic *record)
 	return ((struct config_string *) record)->reset_val;
 }
 
-/* As the start has read them: the catalog may say something else by now. */
+/* As of the start: the catalog may have changed since. */
 const char *
 baton_role_settings_attach(void)
 {
@@ -451,12 +460,14 @@ baton_role_settings_need_start(const List *settings)
 	return false;
 }
 
-/* ---- how old they are --------------------------------------------------- */
+/*
+ * ---- their age -----------------------------------------------------------
+ */
 
 void
 baton_role_settings_note(void)
 {
-	/* which of them concern it is not known before it has logged in */
+	/* before the login it is unknown which of them are relevant */
 	for (int i = 0; i < BATON_SETTINGS_MARKS; i++)
 		marks_read[i] = pg_atomic_read_u32(baton_atomic_u32(BatonControlMemory->settings_marks[i]));
 	pg_memory_barrier();
@@ -491,7 +502,9 @@ is_start_only(const char *name)
 	return false;
 }
 
-/* ---- the backend's own become others ------------------------------------ */
+/*
+ * ---- replacing the backend's own -----------------------------------------
+ */
 
 void
 baton_role_settings_apply(const List *settings)
@@ -503,7 +516,7 @@ baton_role_settings_apply(const List *settings)
 	{
 		const Setting *setting = lfirst(cell);
 
-		/* what is in force is as it should be, and cannot be given twice */
+		/* the value in force is correct, and cannot be set twice */
 		if (is_start_only(setting->name))
 			continue;
 		/* as ProcessGUCArray (guc.c) */
@@ -520,43 +533,46 @@ baton_role_settings_apply(const List *settings)
  *		What a new session begins with: its startup options, and the settings of
  *		its role and database.
  *
- * Startup options are applied by the server's own checks, over what there is
- * without settings ("plain", see reset_values.c), as InitPostgres
- * (postinit.c) does.  Settings the backend has from its start, or has read again
- * since they changed (baton_settings_suit in identity.c), and with most of them that is
- * all.
+ * Startup options are applied with the server's own checks, over the values
+ * without settings ("plain", see reset_values.c), as InitPostgres (postinit.c)
+ * does. The backend has the settings from its start, or has read them again
+ * since they changed (baton_become_look in identity.c), and most need
+ * nothing more.
  *
- * Problem: the value of some is a name in catalogs, looked up by the check
- * hook.  A backend that started when the role had another name, or a
- * configuration did not exist, has another value than a client that logs in
- * now, or none, and no change of a setting tells.
+ * Problem: the value of some settings is a name in catalogs, which the check
+ * hook looks up. If a backend started when the role had another name, or a
+ * configuration did not exist, its value differs from that of a client that
+ * logs in now, or is missing, and no change of a setting tells.
  *
  * Decision: those are read again from pg_db_role_setting at each greeting, in
  * the order of process_settings (postinit.c), and checked as there, with its
- * WARNING if they are refused.  So is the search path, by which some are
- * looked up.  Others of the same kind are told the same without a look while
- * login_generation stays, or no role or membership changes, if it was a role that was
- * looked up, or else names_generation (catalog_watch.c raises them when what a check hook
- * has looked at changes).  A startup option that a role may set by a privilege is told
- * the same while no membership changes.  On a standby nobody raises them, and each greeting counts for one
- * session only.  So does one with a setting that is refused: each login has its
- * WARNING in the server's log.
+ * WARNING if they are refused. The same holds for the search path, by which
+ * some are looked up. Other sessions of the same kind get the same greeting
+ * without a look as long as login_generation does not change, or (if a role
+ * was looked up) no role or membership changes, and otherwise as long as
+ * names_generation does not change (catalog_watch.c raises them when an object
+ * changes that a check hook has looked at). If a role may set a startup option
+ * by a privilege, the greeting is valid while no membership changes. On a
+ * standby nothing raises them, and each greeting is valid for one session
+ * only. The same holds for a greeting with a refused setting: each login has
+ * its WARNING in the server's log.
  *
  * What the check hooks look at, as of 15 to 18: check_role and
  * check_session_authorization (variable.c) at roles and memberships;
  * check_default_text_search_config (ts_cache.c) at configurations and, by the
  * search path, at schemas and the role's privileges there;
- * check_default_tablespace (tablespace.c) and check_default_table_access_method
- * (tableamapi.c) at whether there is one of that name.  check_temp_tablespaces
- * (tablespace.c) refuses nothing of such a source, nor changes the text: what
- * it looks up it hands to fd.c, for one transaction.
+ * check_default_tablespace (tablespace.c) and
+ * check_default_table_access_method (tableamapi.c) at whether there is one of
+ * that name. check_temp_tablespaces (tablespace.c) refuses nothing of such a
+ * source, nor changes the text: what it looks up goes to fd.c, for one
+ * transaction.
  * ----------------------------------------------------------------
  */
 
-/* The one that is being made. */
+/* The greeting that is being made. */
 static struct
 {
-	bool		on_standby;		/* as it begins */
+	bool		on_standby;		/* as of its begin */
 	uint32		lasts;			/* BATON_GREETING_* */
 	uint32		flags;			/* BATON_GREETING_OF_ROLES, _BY_PRIVILEGES */
 }			greeting;
@@ -568,14 +584,17 @@ greeting_lasts(uint32 most)
 		greeting.lasts = most;
 }
 
-/* It has been checked with this text; has its check hook looked something up? */
+/*
+ * A parameter was checked with this text. Limits the greeting if the check
+ * hook has looked up catalogs.
+ */
 static void
 note_checked(const struct config_generic *record, const char *text)
 {
 	bool		is_identity = baton_guc_is_identity(record);
 
 	/*
-	 * cut, and the client has a NOTICE of it (parse_and_validate_value in
+	 * truncated, and the client gets a NOTICE (parse_and_validate_value in
 	 * guc.c)
 	 */
 	if ((record->flags & GUC_IS_NAME) != 0 && strlen(text) >= NAMEDATALEN)
@@ -594,8 +613,8 @@ note_checked(const struct config_generic *record, const char *text)
 }
 
 /*
- * Makes an item of a value that the server has found good.  A role is who bears
- * the name now.
+ * Makes an item of a value that the server has accepted. A role is the one
+ * that has the name now.
  */
 static void
 give_value(struct config_generic *record, const char *text, GucSource source,
@@ -612,7 +631,7 @@ give_value(struct config_generic *record, const char *text, GucSource source,
 	{
 		char	   *role = pstrdup(text);
 
-		/* as set_config_option has done, which has told the client, too */
+		/* as set_config_option has done, which has also told the client */
 		truncate_identifier(role, strlen(role), false);
 		identity.role = get_role_oid(role, false);
 		pfree(role);
@@ -631,8 +650,8 @@ give_value(struct config_generic *record, const char *text, GucSource source,
 	baton_guc_release(record, &cell.value);
 
 	/*
-	 * The last of several options of one name counts; the check hook has seen
-	 * those before it.  Taking them away may hide the record again.
+	 * Of several options with one name the last counts; the check hook has
+	 * seen the earlier ones. Removing them may hide the record again.
 	 */
 	own_name = pstrdup(record->name);
 	earlier = baton_reset_item_find(own_name);
@@ -656,7 +675,7 @@ apply_startup_option(const char *name, const char *text, GucContext context)
 				(errcode(ERRCODE_CANT_CHANGE_RUNTIME_PARAM),
 				 errmsg("parameter \"%s\" cannot be set by a client", name)));
 
-	/* The server's own checks and words; nothing is changed. */
+	/* The server's own checks and messages; nothing is changed. */
 	(void) set_config_option(name, text, context, PGC_S_CLIENT,
 							 GUC_ACTION_SET, false, 0, false);
 	record = baton_guc_find(name);
@@ -672,17 +691,21 @@ apply_startup_option(const char *name, const char *text, GucContext context)
 			elog(ERROR, "could not find parameter \"%s\"", name);
 	}
 	note_checked(record, text);
-	/* by GRANT ... ON PARAMETER, to it or to a role that it is a member of */
+
+	/*
+	 * by GRANT ... ON PARAMETER, to the role or to a role that it is a member
+	 * of
+	 */
 	if (record->context == PGC_SUSET || record->context == PGC_SU_BACKEND)
 		greeting.flags |= BATON_GREETING_BY_PRIVILEGES;
-	/* else as set_config_option would have done: nothing */
+	/* otherwise set_config_option would have done nothing, either */
 	if (record->reset_source <= PGC_S_CLIENT)
 		give_value(record, text, PGC_S_CLIENT, context);
 }
 
 /* ---- settings of role and database ------------------------------------- */
 
-/* Those that are looked up in catalogs, and the path by which. */
+/* Settings that are looked up in catalogs, and the path for the look-up. */
 static const char *const looked_up[] = {
 	"search_path", "role", "default_text_search_config", "default_tablespace",
 	"temp_tablespaces", "default_table_access_method"
@@ -707,7 +730,9 @@ has_item(const struct config_generic *record)
 	return item != NULL && !item->plain;
 }
 
-/* One of process_settings()'s.  Whoever came first, has it. */
+/*
+ * Looks at a setting of process_settings(). The first setting of a name wins.
+ */
 static void
 look_at_setting(const char *name, const char *text, GucSource source)
 {
@@ -732,7 +757,10 @@ look_at_setting(const char *name, const char *text, GucSource source)
 
 /* ---- greeting ----------------------------------------------------------- */
 
-/* Every reset value that is the session's becomes an item, and is sent. */
+/*
+ * Makes an item of every reset value that belongs to the session, and sends
+ * it.
+ */
 static void
 put_items(void)
 {
@@ -755,7 +783,7 @@ put_items(void)
 			bool		is_role = strcmp(record->name, "role") == 0;
 			StringInfoData value;
 
-			/* nobody has SET it yet, so the reset value is active */
+			/* no SET has been run yet, so the reset value is active */
 			if (is_role)
 				identity = baton_guc_identity(record);
 			initStringInfo(&value);
@@ -770,9 +798,10 @@ put_items(void)
 }
 
 /*
- * An encoding that there is, but no way to it from the database's; else -1.
- * Stock learns that when it has taken all options (InitializeClientEncoding in
- * mbutils.c), for until then it cannot look up conversions.
+ * A valid encoding without a conversion from the database's; otherwise -1.
+ * Stock finds this out after it has processed all options
+ * (InitializeClientEncoding in mbutils.c), because it cannot look up
+ * conversions before.
  */
 static int
 inconvertible_encoding(const char *name)
@@ -785,7 +814,7 @@ inconvertible_encoding(const char *name)
 void
 baton_reset_prepare_greeting(void)
 {
-	/* before the transaction has got its invalidation messages */
+	/* before the transaction has received its invalidation messages */
 	greeting.on_standby = RecoveryInProgress();
 	greeting.lasts = BATON_GREETING_ALWAYS;
 	greeting.flags = 0;
@@ -822,7 +851,10 @@ baton_reset_greet(const BatonEntryList *startup)
 						pg_encoding_to_char(unsupported), GetDatabaseEncodingName())));
 	role_settings_each(GetAuthenticatedUserId(), look_at_setting);
 
-	/* the backend's own count but for those that this session had looked up */
+	/*
+	 * the backend's own apply, except those that were looked up for this
+	 * session
+	 */
 	(void) baton_plain_undo();
 	for (int i = 0; i < (int) lengthof(looked_up); i++)
 		baton_plain_apply_to(looked_up[i]);

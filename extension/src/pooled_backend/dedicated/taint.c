@@ -48,24 +48,24 @@
  *		Deciding at a boundary whether the session may leave its backend.
  *
  * Outside a transaction a session leaves little in the process that the
- * session context does not carry.  What it does leave is looked for here,
- * and as soon as it is gone the session is shared again: no cause is
- * remembered longer than it lasts.
+ * session context does not carry. This code looks for that little. As soon as
+ * it is gone, the session is shared again: no cause is remembered longer than
+ * it lasts.
  *
- * Most of it is read directly.  What would take a transaction or a walk
- * through shared memory to know is looked up only after an event that may
- * have changed it (taint_watch.c), and the answer is kept until the next.
+ * Most of it is read directly. What needs a transaction or a walk through
+ * shared memory is looked up only after an event that may have changed it
+ * (taint_watch.c), and the answer is kept until the next event.
  * ----------------------------------------------------------------
  */
 
-/* portalmem.c's context, in which every portal's own contexts hang */
+/* portalmem.c's context, the parent of every portal's own contexts */
 static MemoryContext portals = NULL;
 
 static BatonPlacedTies *const ties = &BatonPlaced.ties;
 
 /*
- * TopPortalContext is private to portalmem.c (EnablePortalManager()), so it
- * is found by its name, and a portal of ours must appear in it.
+ * TopPortalContext is private to portalmem.c (EnablePortalManager()), so it is
+ * found by its name; a test portal must appear in it.
  */
 static const char *
 find_portals(void)
@@ -104,7 +104,7 @@ baton_taint_attach(void)
 	MemoryContext context = CurrentMemoryContext;
 	const char *problem;
 
-	/* a portal's resource owner needs a transaction's to belong to */
+	/* a portal's resource owner needs a transaction's as its parent */
 	StartTransactionCommand();
 	problem = find_portals();
 	if (problem == NULL && baton_self_check_is_broken("portals"))
@@ -114,13 +114,13 @@ baton_taint_attach(void)
 	CommitTransactionCommand();
 	MemoryContextSwitchTo(context);
 
-	/* what the start of the backend itself did belongs to no session */
+	/* what the backend's start did belongs to no session */
 	memset(ties, 0, sizeof(*ties));
 	BatonSelf.notes_ties = true;
 	return problem;
 }
 
-/* For taint.c: nothing has been found, look anew at what is noted. */
+/* Clears the results, so that everything is looked up again. */
 static void
 taint_reset(void)
 {
@@ -132,9 +132,9 @@ taint_reset(void)
 
 /*
  * Outside a transaction only session locks are left, and of those only
- * advisory ones outlive a command.  They are never taken by the fast path
- * (EligibleForRelationFastPath() in lock.c asks for the default lock method),
- * so they hang in these lists, which no other process adds to unless it
+ * advisory locks outlive a command. The fast path never takes them
+ * (EligibleForRelationFastPath() in lock.c requires the default lock method),
+ * so they are in these lists. No other process adds to the lists unless it
  * promotes a fast-path lock of ours; LockReleaseAll() relies on the same.
  */
 static inline bool
@@ -144,9 +144,9 @@ holds_lock(void)
 }
 
 /*
- * Does the session listen to any channel?  Asks the SQL function, as
- * listenChannels is private to async.c; being built in, it needs neither
- * catalogs nor a transaction.
+ * Does the session listen to any channel? Calls the SQL function, because
+ * listenChannels is private to async.c. The function is built in, so it needs
+ * neither catalogs nor a transaction.
  */
 static bool
 look_up_listening(void)
@@ -175,7 +175,7 @@ look_up_listening(void)
 	(void) FunctionCallInvoke(call);
 	any = result.isDone != ExprEndResult;
 
-	/* ends the function's own state, wherever it stands */
+	/* ends the function's own state, wherever it is */
 	FreeExprContext(expression, true);
 	MemoryContextSwitchTo(caller);
 	MemoryContextDelete(work);
@@ -183,9 +183,9 @@ look_up_listening(void)
 }
 
 /*
- * Does the backend own a temporary replication slot?  As
- * ReplicationSlotCleanup() finds them; outside a command no other slot can be
- * active in this process.
+ * Does the backend own a temporary replication slot? Finds it as
+ * ReplicationSlotCleanup() does; outside a command no other slot can be active
+ * in this process.
  */
 static bool
 look_up_slots(void)
@@ -208,10 +208,10 @@ look_up_slots(void)
 }
 
 /*
- * Is there anything in the session's temporary namespace?  Whatever is in a
- * namespace depends on it, or on something in it (that is how
- * RemoveTempRelations() in namespace.c finds it all).  Starts and ends a
- * transaction; ereport(ERROR)s if it cannot.
+ * Is there anything in the session's temporary namespace? Every object in a
+ * namespace depends on it, or on something in it (RemoveTempRelations() in
+ * namespace.c finds them that way). Starts and ends a transaction; raises
+ * ERROR if it cannot.
  */
 static bool
 look_up_temporary_objects(void)
@@ -256,7 +256,7 @@ is_listening(void)
 
 /*
  * Any error drops the temporary slots (PostgresMain in postgres.c) without
- * further notice, so a slot that was there is looked for again.
+ * further notice, so a slot that existed is looked for again.
  */
 static inline bool
 owns_slot(void)
@@ -270,9 +270,9 @@ owns_slot(void)
 }
 
 /*
- * While there are some, only a drop changes the answer; while there are none,
- * whatever was made, or touched the temporary namespace.  So use of temporary
- * tables costs no look-up, nor do those that go with their transaction.
+ * If there are some, only a drop changes the answer; if there are none, only a
+ * creation, or access to the temporary namespace. So using temporary tables
+ * costs no look-up, nor do tables that go with their transaction.
  */
 static inline bool
 owns_temporary_objects(void)
@@ -296,7 +296,7 @@ baton_taint(void)
 	if (!BatonSelf.notes_ties)
 		return BATON_CAUSE_NONE;
 
-	/* what lasts as long as the session first */
+	/* causes that last as long as the session first */
 	if (unlikely(ties->load_tried))
 		baton_taint_look_at_loads();
 	if (ties->loaded)
@@ -333,19 +333,20 @@ baton_taint(void)
 }
 
 /* ----------------------------------------------------------------
- *		Making a backend whose dedicated session has ended fit for others.
+ *		Cleaning a backend for other sessions after its dedicated session has
+ *		ended.
  *
- * Does what DISCARD ALL does (DiscardAll() in discard.c) with all that
- * is looked for above, and what the end of the process would do with the rest.
- * Parameters, prepared statements and sequence values are the session
- * context's, and not touched here.
+ * Does what DISCARD ALL does (DiscardAll() in discard.c) with all causes
+ * above, and what the end of the process would do with the rest. Parameters,
+ * prepared statements and sequence values belong to the session context, and
+ * are not touched here.
  * ----------------------------------------------------------------
  */
 
 /*
- * random() must not go on in the order the session has chosen.  setseed() is
- * the only way to the generator's state, which is private to float.c (15) or
- * pseudorandomfuncs.c (17).
+ * random() must not continue in the order that the session has chosen.
+ * setseed() is the only access to the generator's state, which is private to
+ * float.c (15) or pseudorandomfuncs.c (17).
  */
 static void
 reseed(void)
@@ -355,7 +356,7 @@ reseed(void)
 
 	if (!pg_strong_random(&bits, sizeof(bits)))
 		elog(ERROR, "could not generate a random seed");
-	/* 53 bits, into [-1, 1) */
+	/* 53 bits, mapped to [-1, 1) */
 	seed = (double) (bits >> 11) / (double) (UINT64CONST(1) << 52) - 1.0;
 	(void) DirectFunctionCall1(setseed, Float8GetDatum(seed));
 }
@@ -373,7 +374,7 @@ reset_replication_origin(void)
 	replorigin_session_origin_timestamp = 0;
 }
 
-/* Everything that can fail. */
+/* Does everything that can fail. */
 static void
 clean(void)
 {
@@ -407,18 +408,18 @@ baton_taint_clean(void)
 	volatile bool done = false;
 
 	/*
-	 * Nobody is there to be told anything, and what would wait in the output
-	 * buffer would reach the next client.
+	 * There is no client, and what would wait in the output buffer would
+	 * reach the next one.
 	 */
 	whereToSendOutput = DestNone;
 
-	/* an open transaction may be what the session left behind */
+	/* the session may have left an open transaction */
 	AbortOutOfAnyTransaction();
 	MemoryContextSwitchTo(context);
 
 	/*
-	 * Nobody can unload a library, or knows what it or a listed function
-	 * keeps, or how to take from here what this session had.
+	 * A library cannot be unloaded. What it or a listed function keeps is
+	 * unknown, and so is how to remove it.
 	 */
 	if (BatonPlaced.ties.loaded || BatonPlaced.ties.listed_object ||
 		BatonPlaced.ties.listed_parameter ||
@@ -432,7 +433,7 @@ baton_taint_clean(void)
 	{
 		clean();
 
-		/* not by what was noted, but by what is there */
+		/* look at the actual state, not at what was noted */
 		taint_reset();
 		done = baton_taint() == BATON_CAUSE_NONE;
 	}
@@ -447,7 +448,7 @@ baton_taint_clean(void)
 	}
 	PG_END_TRY();
 
-	/* any error sets it to zero, also one that a user's function has caught */
+	/* any error sets it to zero, even one that a user's function has caught */
 	QueryCancelHoldoffCount = held_off;
 	MemoryContextSwitchTo(context);
 	whereToSendOutput = destination;

@@ -11,15 +11,18 @@
 #ifndef BATON_TAINT_H
 #define BATON_TAINT_H
 
-/* Once, at attach.  NULL, or why this backend cannot pool. */
+/*
+ * Called once, at attach. Returns NULL, or the reason why this backend cannot
+ * pool.
+ */
 extern const char *baton_taint_attach(void);
 
 /* BATON_CAUSE_*, 0 if the session may leave this backend. */
 extern uint32 baton_taint(void);
 
 /*
- * The dedicated session has ended: clean the backend.  False if that is not
- * possible (a library was loaded), the backend must then exit.
+ * The dedicated session has ended: cleans the backend. Returns false if that
+ * is impossible (a library was loaded); the backend must then exit.
  */
 extern bool baton_taint_clean(void);
 

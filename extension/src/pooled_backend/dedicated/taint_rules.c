@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * taint_rules.c
- *		What an administrator lists: libraries and parameters that dedicate a
+ *		Administrators' lists: libraries and parameters that dedicate a
  *		backend.
  *
  * Portions Copyright (c) 2026, the pg_baton developers
@@ -22,16 +22,16 @@
 #include "taint_rules.h"
 
 /* ----------------------------------------------------------------
- *		A parameter's list of names, taken apart once for each value.
+ *		A parameter that is a list of names, parsed once for each value.
  *
- * Lists are asked at boundaries and function look-ups, and change with a reload:
- * to compare the value with the one that was taken apart is all that it costs.
- * What was taken apart is this file's own, so that nothing depends on when the
- * server frees the former value of a parameter.
+ * Lists are consulted at boundaries and function look-ups, and change with a
+ * reload: all that this costs is a comparison of the value with the parsed
+ * one. This file has its own copy, so that nothing depends on when the server
+ * frees the former value of a parameter.
  * ----------------------------------------------------------------
  */
 
-/* The names in `value`, good until this is asked with another value. */
+/* The names in `value`, valid until the next call with another value. */
 static List *
 parsed_list(BatonParsedList *parsed, const char *value)
 {
@@ -40,7 +40,7 @@ parsed_list(BatonParsedList *parsed, const char *value)
 	if (parsed->value != NULL && strcmp(parsed->value, value) == 0)
 		return parsed->names;
 
-	/* memory may run out at any point: nothing half made may be found */
+	/* memory may run out at any point: nothing half made may remain */
 	parsed->value = NULL;
 	parsed->names = NIL;
 	if (parsed->context == NULL)
@@ -48,7 +48,7 @@ parsed_list(BatonParsedList *parsed, const char *value)
 												ALLOCSET_SMALL_SIZES);
 	MemoryContextReset(parsed->context);
 	caller = MemoryContextSwitchTo(parsed->context);
-	/* a list that cannot be read lists what could be read of it */
+	/* of a list that cannot be parsed, the names before the error count */
 	(void) parsed->split(pstrdup(value), ',', &parsed->names);
 	parsed->value = pstrdup(value);
 	MemoryContextSwitchTo(caller);
@@ -71,20 +71,20 @@ baton_parsed_list_has(BatonParsedList *parsed, const char *value, const char *na
 }
 
 /* ----------------------------------------------------------------
- *		Libraries of which nobody has said that they keep nothing.
+ *		Libraries that no list declares stateless.
  *
- * C code can keep whatever it likes in the process, where nobody sees it.  So a
- * session that has had an unknown library loaded, or has called one of its
- * functions, keeps its backend from then on, and the backend exits with it:
- * nobody else is ever served where such code has run.  Known are the libraries
- * of known_libraries.inc and those of pg_baton.stateless_libraries.
+ * C code can keep any state in the process, invisibly. So a session that has
+ * had an unknown library loaded, or has called one of its functions, keeps its
+ * backend from then on, and the backend exits with it: no other session is
+ * ever served where such code has run. Known are the libraries of
+ * known_libraries.inc and those of pg_baton.stateless_libraries.
  * docs/design/unlisted-libraries.md says why each is on the list.
  *
- * Invariant: `used` has the library of each C function that was looked up to be
- * called in this backend, and each one that was loaded since it attached.  The
- * second is for what comes without a look-up, the first for those that were
- * preloaded.  What a preloaded library's hooks do is the administrator's word:
- * they run in all backends alike.
+ * Invariant: `used` has the library of each C function that was looked up to
+ * be called in this backend, and each library that was loaded since it
+ * attached. The latter covers code that runs without a look-up, the former
+ * preloaded libraries. For the hooks of preloaded libraries the administrator
+ * is responsible: they run in all backends alike.
  * ----------------------------------------------------------------
  */
 
@@ -99,8 +99,9 @@ static const char *const known[] = {
 };
 
 /*
- * Known, but what they keep is of use to whoever comes next, whatever his rights: a
- * connection that was made without asking for a password, an interpreter's variables.
+ * Known, but what they keep is of use to the next session, whatever its
+ * privileges: a connection that was made without a password, an interpreter's
+ * variables.
  */
 static const char *const of_one_role[] = {
 	"dblink", "libpljava-so", "orafce", "pg_variables", "pllua", "plperl", "plpython3", "plr",
@@ -110,7 +111,7 @@ static const char *const of_one_role[] = {
 static List *used = NIL;		/* names, in TopMemoryContext */
 
 /*
- * The name that lists have: the file's without folder, suffix and version
+ * The name as lists have it: the file's without folder, suffix and version
  * (plv8-3.2.2.so, postgis-3).
  */
 static char *
@@ -225,23 +226,24 @@ baton_taint_library_attach(void)
 
 /* ----------------------------------------------------------------
  *		Parameters whose change dedicates a backend, because an administrator
- *		says so: pg_baton.dedicating_parameters.
+ *		lists them: pg_baton.dedicating_parameters.
  *
- * All parameters go with their session.  But an assign hook may do more than
- * assign, and what else it has done stays in the process.  So who has set one of
- * these, by SET, set_config() or a startup option, keeps the backend from the end
- * of that transaction on, and the backend exits with the session, whatever becomes
- * of the value.  What does not outlast its transaction (SET LOCAL, a function's SET
- * clause) does not count.
+ * All parameters go with their session. But an assign hook may do more than
+ * assign, and what else it has done stays in the process. So a session that
+ * has set one of these, by SET, set_config() or a startup option, keeps the
+ * backend from the end of that transaction on, and the backend exits with the
+ * session, whatever happens to the value. A setting that does not outlast its
+ * transaction (SET LOCAL, a function's SET clause) does not count.
  *
- * temp_buffers, which is the process's (baton_guc_is_of_process), is on the list
- * always: not for a startup option, which the backend began with as its pool's
- * sessions all do, but for who SETs it and would go on elsewhere; and for a SET
- * LOCAL that counted for the buffers, which nobody may come after.  So where a
- * session comes, there are no local buffers yet, or as many as temp_buffers says.
+ * temp_buffers belongs to the process (baton_guc_is_of_process) and is always
+ * on the list. A startup option does not count, because the backend began with
+ * it, as all sessions of its pool do; a SET does, because the session would
+ * otherwise continue elsewhere. A SET LOCAL counts if it determined the number
+ * of buffers, because no other session may follow it. So when a session comes,
+ * there are no local buffers yet, or as many as temp_buffers says.
  *
- * Records are looked up by name each time: a placeholder's is another one once
- * its library has been loaded (define_custom_variable in guc.c).
+ * Records are looked up by name each time: a placeholder's record is replaced
+ * once its library has been loaded (define_custom_variable in guc.c).
  * ----------------------------------------------------------------
  */
 
@@ -256,7 +258,7 @@ is_own(const struct config_generic *record)
 static bool
 temp_buffers_part(void)
 {
-	/* the server's own: it stays where it is */
+	/* the server's own record, which does not move */
 	static const struct config_generic *temp_buffers = NULL;
 
 	if (unlikely(temp_buffers == NULL))

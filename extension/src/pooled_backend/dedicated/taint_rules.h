@@ -17,49 +17,58 @@
 #include "pg_program.h"
 
 /* ----------------------------------------------------------------
- *		A parameter's list of names, taken apart once for each value.
+ *		A parameter that is a list of names, parsed once for each value.
  * ----------------------------------------------------------------
  */
 
-/* Of one parameter; static, all zero at first but for `split`. */
+/* For one parameter; static, zero at first except for `split`. */
 typedef struct BatonParsedList
 {
 	/* SplitIdentifierString or SplitGUCList */
 	bool		(*split) (char *text, char separator, List **names);
 	MemoryContext context;
-	char	   *value;			/* what was taken apart; NULL: nothing */
+	char	   *value;			/* the parsed value; NULL: none */
 	List	   *names;			/* char * */
 } BatonParsedList;
 
-/* Is the name, which may be NULL, among those in `value`? */
+/* Is the name, which may be NULL, in the list `value`? */
 extern bool baton_parsed_list_has(BatonParsedList *parsed, const char *value, const char *name);
 
 /* ----------------------------------------------------------------
- *		Libraries of which nobody has said that they keep nothing.
+ *		Libraries that no list declares stateless.
  * ----------------------------------------------------------------
  */
 
-/* Once, at attach.  NULL, or why this backend cannot pool. */
+/*
+ * Called once, at attach. Returns NULL, or the reason why this backend cannot
+ * pool.
+ */
 extern const char *baton_taint_library_attach(void);
 
-/* A function of this library is looked up to be called. */
+/* A function of this library is looked up for a call. */
 extern void baton_taint_library_used(const char *file);
 
 /* Assign hook of pg_baton.stateless_libraries. */
 extern void baton_taint_library_listed(const char *value, void *extra);
 
-/* Out of date: the list has changed, or taint_rules.c's own. */
+/*
+ * The result is out of date: the parameter, or taint_rules.c's own list, has
+ * changed.
+ */
 extern bool baton_taint_library_stale;
 
-/* Looks at what was loaded since; true if the backend has used an unlisted one. */
+/*
+ * Looks at the libraries loaded since; returns true if the backend has used an
+ * unlisted one.
+ */
 extern bool baton_taint_library_look(void);
 
-/* Has this backend used one?  It then belongs to the session in place. */
+/* Has this backend used one? It then belongs to the session in place. */
 extern bool baton_taint_library_found;
 
 /*
- * NULL, or the listed library that has been used here and keeps what no other role may
- * come by: the process is its role's for life.
+ * NULL, or the listed library that was used here and keeps state that other
+ * roles must not get: the process serves its role only, until it ends.
  */
 extern const char *baton_taint_library_of_one_role(void);
 

@@ -40,22 +40,23 @@
 #include "taint_watch.h"
 
 /* ----------------------------------------------------------------
- *		Which objects the transaction at hand has made and not dropped again.
+ *		The objects that the present transaction has made and not dropped again.
  *
  * Whether a session has temporary objects is looked up in pg_depend, in a
- * transaction of its own.  A transaction that drops all that it has made,
- * as CREATE TEMP TABLE ... ON COMMIT DROP does (PreCommit_on_commit_actions
- * in tablecmds.c), cannot have changed the answer, and shall not pay for that:
- * the look-up also meets the index entries of all the temporary tables that
+ * transaction of its own. A transaction that drops all that it has made, as
+ * CREATE TEMP TABLE ... ON COMMIT DROP does (PreCommit_on_commit_actions in
+ * tablecmds.c), cannot have changed the answer, and shall not pay for a
+ * look-up: that also meets the index entries of all the temporary tables that
  * have gone since the last VACUUM.
  *
- * What is relied on (15 to 18): all that creates an object calls the object
- * access hook with OAT_POST_CREATE, and each object that is dropped, whether
- * by itself, by a cascade or at commit, goes through deleteOneObject()
- * (dependency.c), which calls it with OAT_DROP before.  If an object were
- * dropped in another way it would seem to be left, and be looked for.
+ * What PostgreSQL guarantees (15 to 18): all code that creates an object calls
+ * the object access hook with OAT_POST_CREATE. Each object that is dropped,
+ * whether by itself, by a cascade or at commit, goes through deleteOneObject()
+ * (dependency.c), which first calls the hook with OAT_DROP. An object that was
+ * dropped in another way would seem to be left, and be looked for.
  *
- * Columns and the like (`sub`) come and go with what they belong to.
+ * Columns and the like (`sub`) come and go with the object that they belong
+ * to.
  * ----------------------------------------------------------------
  */
 
@@ -68,14 +69,12 @@ static struct
 	Oid			object;
 }			made[MADE_MAX];
 static int	made_count = 0;
-static bool too_many = false;	/* made ones that made[] has no room for */
-static bool some_undone = false;	/* of those made, one was dropped */
+static bool too_many = false;	/* made[] has no room for more */
+static bool some_undone = false;	/* one of the objects made was dropped */
 static bool restored = false;	/* ... which may have been rolled back */
 static bool others_dropped = false;
 
-/*
- * The object access hook: an object was created, or is about to be dropped.
- */
+/* The object access hook: an object was created, or is about to be dropped. */
 static void
 objects_created(Oid class, Oid object, int sub)
 {
@@ -108,7 +107,7 @@ baton_objects_dropped(Oid class, Oid object, int sub)
 	others_dropped = true;
 }
 
-/* A subtransaction was rolled back: what it had dropped is there again. */
+/* A subtransaction was rolled back: what it dropped exists again. */
 static void
 objects_restored(void)
 {
@@ -126,7 +125,7 @@ objects_left(void)
 	return left;
 }
 
-/* At each transaction's end. */
+/* Called at each transaction's end. */
 static void
 objects_forget(void)
 {
@@ -138,32 +137,31 @@ objects_forget(void)
  *		The hooks that notice what may tie a session to its backend.
  *
  * What can be read from the process at a boundary for next to nothing (locks,
- * held cursors, backup mode, replication origin) needs no hook; taint.c
- * reads it.  The hooks are for the rest, and only note it down: whether it
- * came to something (a LISTEN may be rolled back) is looked up at the
- * boundary.  They are installed in the postmaster, run in every process of
- * the server, and do nothing but pass on where the process is no pooled
- * backend.
+ * held cursors, backup mode, replication origin) needs no hook; taint.c reads
+ * it. The hooks are for the rest, and only note it: whether it took effect (a
+ * LISTEN may be rolled back) is looked up at the boundary. They are installed
+ * in the postmaster, run in every process of the server, and only pass the
+ * call on if the process is no pooled backend.
  *
  * What each is called for (15; checked in the files named):
  *
  * - ProcessUtility_hook: every utility statement (pg_baton.c).
- * - object_access_hook, OAT_FUNCTION_EXECUTE: every function an expression,
- *	 aggregate, window or set-returning function, CALL or the function-call
- *	 message executes (execExpr.c, execSRF.c, nodeAgg.c, nodeWindowAgg.c,
- *	 functioncmds.c, fastpath.c).  This is how built-in functions are seen,
- *	 and the only hook that the function-call message is sure to come by: a
- *	 cancel that has waited for it fires here (identity.c).
+ * - object_access_hook, OAT_FUNCTION_EXECUTE: every function that an
+ *   expression, aggregate, window or set-returning function, CALL or the
+ *   function-call message executes (execExpr.c, execSRF.c, nodeAgg.c,
+ *   nodeWindowAgg.c, functioncmds.c, fastpath.c). It shows built-in functions,
+ *   and is the only hook that the function-call message certainly reaches: a
+ *   cancel that has waited for that message fires here (identity.c).
  * - object_access_hook, OAT_POST_CREATE and OAT_DROP: every object of any
- *	 kind, cascades included (deleteOneObject() in dependency.c).
- * - needs_fmgr_hook: whenever a function that is not built in is looked up
- *	 to be called, whoever calls it: also as a trigger, as a DO block's
- *	 handler, as a type's input or output function, where OAT_FUNCTION_EXECUTE
- *	 is silent (fmgr_info_cxt_security() in fmgr.c).  It is not asked for
- *	 SECURITY DEFINER functions and those with a SET clause; these come
- *	 through fmgr_security_definer(), which calls fmgr_hook.
+ *   kind, cascades included (deleteOneObject() in dependency.c).
+ * - needs_fmgr_hook: every look-up of a function that is not built in for a
+ *   call, also as a trigger, as a DO block's handler, as a type's input or
+ *   output function, where OAT_FUNCTION_EXECUTE is silent
+ *   (fmgr_info_cxt_security() in fmgr.c). It is not called for SECURITY
+ *   DEFINER functions and those with a SET clause; these go through
+ *   fmgr_security_definer(), which calls fmgr_hook.
  * - the assign hook of the parameter "seed": SET, set_config() and functions'
- *	 SET clauses; assign_random_seed() calls setseed() without any hook.
+ *   SET clauses; assign_random_seed() calls setseed() without any hook.
  * ----------------------------------------------------------------
  */
 
@@ -171,7 +169,7 @@ static BatonPlacedTies *const ties = &BatonPlaced.ties;
 
 static GucRealAssignHook server_assign_seed = NULL;
 
-/* dl_iterate_phdr() callback: how many libraries were ever loaded. */
+/* dl_iterate_phdr() callback: the number of libraries ever loaded. */
 static int
 count_loads(struct dl_phdr_info *info, size_t size, void *argument)
 {
@@ -209,7 +207,7 @@ baton_taint_utility_begins(BatonUtility *utility)
 	}
 }
 
-/* A library stays, whether the transaction does or not. */
+/* A library stays even if the transaction is rolled back. */
 void
 baton_taint_utility_done(const BatonUtility *utility)
 {
@@ -225,7 +223,7 @@ baton_taint_look_at_loads(void)
 	ties->load_tried = false;
 }
 
-/* A function an expression is about to execute. */
+/* An expression is about to execute this function. */
 static void
 note_builtin(Oid function)
 {
@@ -279,8 +277,9 @@ baton_taint_object_access(ObjectAccessType access, Oid class, Oid object, int su
 }
 
 /*
- * A function is looked up, or called.  Which one of sslinfo's it is, NULL if none:
- * in other processes that knows all that it says.
+ * A function is looked up, or called. Returns its entry if it is one of
+ * sslinfo's, else NULL. In processes without relayed TLS sslinfo itself knows
+ * all that it reports.
  */
 static const BatonTlsFunction *
 note_function(Oid function)
@@ -314,7 +313,7 @@ baton_taint_call(FmgrHookEventType event, FmgrInfo *function)
 	baton_notice_settings();
 }
 
-/* assign_random_seed() seeds only if the value was set by a user's hand. */
+/* assign_random_seed() seeds only if a user set the value. */
 static void
 watch_assign_seed(double value, void *extra)
 {
@@ -332,11 +331,11 @@ watch_seed_parameter(void)
 }
 
 /*
- * MyXactFlags is set back when the next transaction starts
- * (StartTransaction() in xact.c), so it must be read at each one's end.  What
- * an aborted transaction did to temporary objects is undone with it; so is
- * what one that was prepared did in this session, and of those it has none
- * (PrepareTransaction() refuses to prepare one that has touched any).
+ * MyXactFlags is reset when the next transaction starts (StartTransaction() in
+ * xact.c), so it must be read at each transaction's end. An abort undoes what
+ * the transaction did to temporary objects. A prepared transaction has done
+ * nothing to them (PrepareTransaction() refuses to prepare one that has
+ * touched any), and nothing else stays in this session.
  */
 void
 baton_taint_transaction(XactEvent event)
@@ -373,17 +372,16 @@ baton_taint_watch_init(void)
 }
 
 /* ----------------------------------------------------------------
- *		What is to be known of a function that is looked up to be called: does
- *		it dedicate a backend because an administrator says so, and whose code
- *		is it?
+ *		What is known about a function that is looked up for a call: whether
+ *		it dedicates a backend because an administrator lists it, and which
+ *		library it belongs to.
  *
  * pg_baton.dedicated_objects lists names of functions, extensions and
- * languages that keep a session's state in the process where no one can see
- * it.  A function is listed if its own name, its extension or its language
- * is.  This is asked each time a function that is not built in is looked up
- * for a call, so the verdicts are kept, by function oid; all of them are
- * dropped when any pg_proc row changes (creating an extension or a language
- * always creates functions) and when the list does.
+ * languages that keep a session's state invisibly in the process. A function
+ * is listed if its own name, its extension or its language is. Each look-up of
+ * a function that is not built in asks this, so the verdicts are kept, by
+ * function oid. All of them are dropped when any pg_proc row changes (creating
+ * an extension or a language always creates functions) and when the list does.
  * ----------------------------------------------------------------
  */
 
@@ -394,13 +392,13 @@ typedef struct Verdict
 {
 	Oid			function;		/* hash key */
 	bool		listed;
-	const BatonTlsFunction *tls;	/* NULL: none of sslinfo's */
+	const BatonTlsFunction *tls;	/* NULL: not one of sslinfo's */
 } Verdict;
 
 static HTAB *verdicts = NULL;
 static bool verdicts_stale = false;
 
-/* The value of the parameter that the verdicts were made with. */
+/* The value of the parameter for which the verdicts were made. */
 static char *verdicts_list = NULL;
 
 static void
@@ -419,7 +417,7 @@ make_verdicts(void)
 		CacheRegisterSyscacheCallback(PROCOID, forget_verdicts, (Datum) 0);
 	registered = true;
 
-	/* Memory may run out at any point: nothing half made may be found. */
+	/* Memory may run out at any point: nothing half made may remain. */
 	if (verdicts != NULL)
 		hash_destroy(verdicts);
 	verdicts = NULL;
@@ -462,7 +460,7 @@ judge_listed(Oid function, const char *extension)
 
 /*
  * The library that a call of the function runs in: its own, or that of its
- * language's handler.  NULL: the server itself.
+ * language's handler. NULL: the server itself.
  */
 static char *
 library_of(Oid function, bool is_handler)
@@ -497,7 +495,7 @@ library_of(Oid function, bool is_handler)
 	return library_of(handler, true);
 }
 
-/* A C function of that library. */
+/* The entry for a C function of that library. */
 static const BatonTlsFunction *
 tls_function(Oid function, const char *library)
 {
@@ -523,7 +521,10 @@ judge(Oid function)
 	char	   *library = library_of(function, false);
 	Verdict		verdict = {.function = function};
 
-	/* what this backend has used stays so, whoever calls it */
+	/*
+	 * this backend has used the library from now on, whatever session calls
+	 * it
+	 */
 	if (library != NULL)
 		baton_taint_library_used(library);
 	verdict.listed = judge_listed(function, extension);
@@ -545,7 +546,7 @@ verdict_of(Oid function)
 	if (verdict != NULL)
 		return *verdict;
 
-	/* reads catalogs, so may fail, and may have verdicts_stale set */
+	/* reads catalogs, so may fail, and may set verdicts_stale */
 	made = judge(function);
 	verdict = hash_search(verdicts, &function, HASH_ENTER, NULL);
 	*verdict = made;

@@ -18,16 +18,17 @@
 #include "session_tls.h"
 
 /* ----------------------------------------------------------------
- *		Which objects the transaction at hand has made and not dropped again.
+ *		The objects that the present transaction has made and not dropped again.
  * ----------------------------------------------------------------
  */
 
-/* What has come of the transaction, once it has committed. */
+/* The outcome of the transaction, once it has committed. */
 typedef struct BatonObjectsLeft
 {
-	bool		made;			/* it may have left objects that it has made */
-	bool		dropped;		/* it has dropped some that were there before */
-	bool		came_and_went;	/* it has made some, and dropped all of them */
+	bool		made;			/* it may have left objects that it made */
+	bool		dropped;		/* it has dropped objects that existed before */
+	bool		came_and_went;	/* it has made objects, and dropped all of
+								 * them */
 } BatonObjectsLeft;
 
 /* ----------------------------------------------------------------
@@ -35,13 +36,13 @@ typedef struct BatonObjectsLeft
  * ----------------------------------------------------------------
  */
 
-/* From _PG_init, in the postmaster. */
+/* Called from _PG_init, in the postmaster. */
 extern void baton_taint_watch_init(void);
 
 /*
- * From pg_baton.c: a utility statement begins, and has succeeded; an object is
- * made, dropped or executed; a function is looked up (true: its calls must be
- * seen), and called; a transaction is on its way to an end.
+ * Called from pg_baton.c: a utility statement begins, and has succeeded; an
+ * object is made, dropped or executed; a function is looked up (true: its
+ * calls must be seen), and called; a transaction ends.
  */
 extern void baton_taint_utility_begins(BatonUtility *utility);
 extern void baton_taint_utility_done(const BatonUtility *utility);
@@ -51,13 +52,14 @@ extern void baton_taint_call(FmgrHookEventType event, FmgrInfo *function);
 extern void baton_taint_transaction(XactEvent event);
 extern void baton_taint_subtransaction(SubXactEvent event);
 
-/* Has any LOAD that was tried brought a library in?  Clears load_tried. */
+/* Has any attempted LOAD loaded a library? Clears load_tried. */
 extern void baton_taint_look_at_loads(void);
 
 /*
- * taint_watch.c: is this function, the extension it belongs to, or its
- * language on the list pg_baton.dedicated_objects?  And is it one of sslinfo's,
- * which one (NULL: none)?  In a transaction.  Tells taint_rules.c whose code it is.
+ * Is this function, its extension, or its language on the list
+ * pg_baton.dedicated_objects? Sets *tls to sslinfo's function (NULL: it is
+ * none). Must be called in a transaction. Tells taint_rules.c the function's
+ * library.
  */
 extern bool baton_function_is_listed(Oid function, const BatonTlsFunction **tls);
 

@@ -37,36 +37,38 @@
 /* ----------------------------------------------------------------
  *		What the functions of a table would mean by their names now.
  *
- * plpgsql resolves names as it compiles a function and as it first runs a
- * statement, and keeps the result; a session that began later would resolve them
- * again.  So each word of a function's text is kept as a hash, and when another
- * session comes it is compared with the names of relations and types that were
- * made since (statement_names.c): the function may mean one of these.  Every
- * word counts, in strings and comments as well: to find too much costs a
- * compilation.  They are names in the schemas of the search path, and in those that
- * the text names.  So it is with the text of a function in SQL that the planner copies.
- * Functions that a call may mean are known by OID, too (statement_names.c).
- * The names in the function's signature count as words of its text.
+ * plpgsql resolves names when it compiles a function and when it first runs a
+ * statement, and keeps the result; a session that began later would resolve
+ * them again. So each word of a function's text is kept as a hash. When
+ * another session comes, the hashes are compared with the names of relations
+ * and types that were made since (statement_names.c), which the function may
+ * mean. Every word counts, also in strings and comments: a false match only
+ * costs a compilation. Words count as names in the schemas of the search path,
+ * and in those that the text names. The same holds for the text of a function
+ * in SQL that the planner copies. Functions that a call may mean are also
+ * known by OID (statement_names.c). The names in the function's signature
+ * count as words of its text.
  *
- * Of %TYPE the relations are kept by OID: the types of their columns are compiled
- * in, and a change of these is told by the relation cache.
+ * Relations in %TYPE are kept by OID: the types of their columns are compiled
+ * in, and the relation cache tells when these change.
  * ----------------------------------------------------------------
  */
 
 struct FunctionNames
 {
 	MemoryContext context;		/* of all below */
-	HTAB	   *functions;		/* OIDs of those that were looked at */
+	HTAB	   *functions;		/* OIDs of the functions that were looked at */
 	HTAB	   *words;			/* hashes of their words, of types, and of
 								 * OIDs of functions that calls may mean */
-	List	   *relations;		/* OIDs of those whose %TYPE they have */
-	List	   *schemas;		/* that the texts name */
+	List	   *relations;		/* OIDs of the relations in their %TYPE */
+	List	   *schemas;		/* named in the texts */
 	BatonSearchPath *path;
 	BatonBindings bindings;		/* of all queries */
 	bool		inlines;		/* plans may hold functions in SQL */
 	bool		unknown;		/* any object may be meant */
 	bool		outdated;
-	uint64		seen;			/* how much had been made (statement_names.c) */
+	uint64		seen;			/* count of objects made (statement_names.c)
+								 * as of the last look */
 	dlist_node	node;
 };
 
@@ -76,7 +78,7 @@ typedef struct NamedSchema
 	const char *name;
 } NamedSchema;
 
-/* The words before a %TYPE. */
+/* The number of words before a %TYPE that are kept. */
 #define LAST_WORDS 3
 
 static dlist_head all = DLIST_STATIC_INIT(all);
@@ -174,7 +176,7 @@ add_competitors(FunctionNames *names, const BatonCompetitors *competitors)
 			add_hash(names, competitors->hashes[i]);
 }
 
-/* Of a function whose queries are not shown when they are analysed. */
+/* For a function whose queries are not shown when they are analysed. */
 static void
 add_functions_called(FunctionNames *names, const char *word)
 {
@@ -187,7 +189,9 @@ add_functions_called(FunctionNames *names, const char *word)
 	pfree(competitors.hashes);
 }
 
-/* What stands before a dot, if it is a schema's name; NULL: there is none. */
+/*
+ * Adds the word before a dot, if it is a schema's name; NULL: there is none.
+ */
 static void
 add_schema(FunctionNames *names, const char *word)
 {
@@ -209,7 +213,7 @@ add_schema(FunctionNames *names, const char *word)
 	MemoryContextSwitchTo(caller);
 }
 
-/* The relation of a %TYPE, if these words are one's names; else nothing. */
+/* Adds the relation of a %TYPE, if these words name a relation. */
 static void
 add_relation(FunctionNames *names, const char *schema, const char *name)
 {
@@ -242,7 +246,7 @@ is_word_byte(char c)
 		c == '_' || c == '$' || IS_HIGHBIT_SET(c);
 }
 
-/* Text between double quotes; whether they are a name's is not asked. */
+/* The text between double quotes, whether or not it is a name. */
 static char *
 quoted_word(const char *begin)
 {
@@ -270,7 +274,7 @@ add_words(FunctionNames *names, const char *source, bool is_copied)
 {
 	char	   *last[LAST_WORDS] = {NULL};
 	const char *at = source;
-	bool		percent = false;	/* just before */
+	bool		percent = false;	/* the last token was % */
 
 	while (*at != '\0')
 	{
@@ -318,13 +322,14 @@ add_argument_type(FunctionNames *names, Oid type)
 	form = (Form_pg_type) GETSTRUCT(tuple);
 	add_hash(names, baton_name_hash_alone(NameStr(form->typname)));
 	if (form->typnamespace != PG_CATALOG_NAMESPACE)
-		add_schema(names, get_namespace_name(form->typnamespace));	/* it may be gone */
+		add_schema(names, get_namespace_name(form->typnamespace));	/* may be gone */
 	ReleaseSysCache(tuple);
 }
 
 /*
- * plpgsql keeps the function's signature for the CONTEXT of messages.  Schemas in it
- * depend on what hides the function and the types of its arguments.
+ * Adds the names in the signature, which plpgsql keeps for the CONTEXT of
+ * messages. Whether they are shown with a schema depends on what hides the
+ * function and the types of its arguments.
  */
 static void
 add_signature(FunctionNames *names, Form_pg_proc form)
@@ -499,51 +504,52 @@ baton_function_names_outdated(FunctionNames *names)
 /* ----------------------------------------------------------------
  *		The types that plans of PL/pgSQL functions were made for.
  *
- * A RECORD has the type of what was last assigned to it, and plpgsql plans an
- * expression for the types that its records have at that moment.  With another
+ * A RECORD has the type of the last value assigned to it, and plpgsql plans an
+ * expression for the types that its records have at that moment. With another
  * type the same plan fails ("type of parameter ... does not match that when
- * preparing the plan", exec_eval_datum, pl_exec.c): once a session for stock, but
- * for every session to come on a backend of a pool.  So it is with NEW and OLD
- * after ALTER TABLE, and with the variable of CASE.
+ * preparing the plan", exec_eval_datum, pl_exec.c): in stock once per session,
+ * but in a pool's backend for every later session. The same holds for NEW and
+ * OLD after ALTER TABLE, and for the variable of CASE.
  *
- * So as a statement begins that another session has planned, the types noted at
- * its analysis are compared with those at hand, and where they differ the plan is
- * made invalid: plancache.c analyses it again, with plpgsql's own callbacks,
- * which look at the records of the running call.  What this session has planned
- * is left alone: the error is stock's.
+ * So when a statement begins that another session has planned, the types noted
+ * at its analysis are compared with the present ones. If they differ, the plan
+ * is made invalid: plancache.c analyses it again, with plpgsql's own
+ * callbacks, which look at the records of the running call. Plans of this
+ * session are left alone: their errors are stock's.
  *
- * Statements are seen by a PLpgSQL_plugin, in place only while a function runs that
- * has such variables.  Where another library has claimed it (a debugger, a
- * profiler), such functions are compiled for each session.
+ * A PLpgSQL_plugin sees the statements; it is in place only while a function
+ * runs that has such variables. If another library has claimed it (a debugger,
+ * a profiler), such functions are compiled for each session.
  * ----------------------------------------------------------------
  */
 
-/* What a query was analysed for. */
+/* A type that a query was analysed for. */
 typedef struct NotedType
 {
 	int			dno;
-	Oid			type;			/* InvalidOid: none was known */
+	Oid			type;			/* InvalidOid: unknown */
 	int32		typmod;
 	Oid			collation;
-	uint64		shape;			/* of a named row type, as a whole; else 0 */
+	uint64		shape;			/* of a named row type, as a whole; otherwise
+								 * 0 */
 } NotedType;
 
 typedef struct NotedQuery
 {
 	const PLpgSQL_expr *expr;	/* the key */
 	int			count;
-	NotedType  *types;			/* in the function's memory, as is what
-								 * follows */
+	NotedType  *types;			/* in the function's memory, like the
+								 * following */
 } NotedQuery;
 
 /* A statement of a function. */
 typedef struct Statement
 {
-	uint64		checked;		/* the stay that it was looked at for */
-	const NotedQuery *last;		/* of its queries, the one found last */
+	uint64		checked;		/* the stay in which it was last looked at */
+	const NotedQuery *last;		/* the query that was found last */
 } Statement;
 
-/* Lies in the memory of a compiled function. */
+/* Allocated in the memory of a compiled function. */
 typedef struct FunctionRecords
 {
 	MemoryContextCallback callback;
@@ -555,17 +561,19 @@ typedef struct FunctionRecords
 
 #define CASE_VARIABLE "__Case__Variable_"
 
-/* Of a statement whose queries have no variables that may change. */
+/* For a statement whose queries have no variables that may change. */
 #define HAS_NONE PG_UINT64_MAX
 
 static void statement_begins(PLpgSQL_execstate *estate, PLpgSQL_stmt *statement);
 
 static PLpgSQL_plugin plugin = {.stmt_beg = statement_begins};
 static PLpgSQL_plugin **place = NULL;
-static ParseParamRefHook param_hook = NULL; /* plpgsql's, once it was seen */
+static ParseParamRefHook param_hook = NULL; /* plpgsql's hook, once it was
+											 * seen */
 static HTAB *noted = NULL;
 static FunctionRecords *last_found = NULL;
-static uint64 stay = 1;			/* of a session, in one environment */
+static uint64 stay = 1;			/* number of the stay of a session, in one
+								 * environment */
 
 static void
 function_has_gone(void *argument)
@@ -631,7 +639,10 @@ find(PLpgSQL_function *function)
 	return last_found = records;
 }
 
-/* The type that an expression would be analysed for now; false: it has none. */
+/*
+ * The type that an expression would be analysed for now; returns false if it
+ * has none.
+ */
 static bool
 type_of(PLpgSQL_execstate *estate, int dno, NotedType *type)
 {
@@ -674,14 +685,17 @@ type_of(PLpgSQL_execstate *estate, int dno, NotedType *type)
 	}
 }
 
-/* Is it a query of a function's own?  In doubt it is. */
+/* Is it a query of a function's own? In doubt yes. */
 bool
 baton_function_records_is_own(const ParseState *pstate)
 {
 	return param_hook == NULL || pstate->p_paramref_hook == param_hook;
 }
 
-/* A query has got variables that may change: no statement is known to have none. */
+/*
+ * A query has variables that may change: no statement is known to have none
+ * any more.
+ */
 static void
 look_at_all(FunctionRecords *records)
 {
@@ -743,16 +757,16 @@ baton_function_records_analysed(ParseState *pstate)
 		}
 }
 
-/* A statement that is looked at. */
+/* State of the look at one statement. */
 typedef struct Looking
 {
 	PLpgSQL_execstate *estate;
 	Statement  *statement;
-	bool		has_none;		/* of its queries, which all are planned, none
-								 * has variables that may change */
+	bool		has_none;		/* all its queries are planned, and none has
+								 * variables that may change */
 } Looking;
 
-/* What is noted goes with the function only. */
+/* The note disappears with the function. */
 static const NotedQuery *
 query_of(Statement *within, const PLpgSQL_expr *expr)
 {
@@ -761,7 +775,10 @@ query_of(Statement *within, const PLpgSQL_expr *expr)
 	return within->last;
 }
 
-/* A variable of CASE has the type that its expression has, case_type. */
+/*
+ * Are the types unchanged? A variable of CASE has the type of its expression,
+ * case_type.
+ */
 static bool
 same_types(Looking *looking, const PLpgSQL_expr *expr, Oid case_type)
 {
@@ -791,7 +808,7 @@ same_types(Looking *looking, const PLpgSQL_expr *expr, Oid case_type)
 	return true;
 }
 
-/* plpgsql's callback for parameters, by which its queries are known. */
+/* Learns plpgsql's callback for parameters, which identifies its queries. */
 static void
 learn_hook(PLpgSQL_expr *expr)
 {
@@ -844,7 +861,7 @@ check_list(Looking *looking, List *exprs)
 		check(looking, lfirst(cell));
 }
 
-/* The type of an expression as it is planned; invalid if it is not. */
+/* The type of an expression as planned; invalid if it is not planned. */
 static Oid
 planned_type(const PLpgSQL_expr *expr)
 {
@@ -893,7 +910,7 @@ check_cursor(Looking *looking, int dno)
 #define OF(type) ((PLpgSQL_stmt_##type *) statement)
 #define CHECK(expr) check(looking, expr)
 
-/* What the statement itself evaluates, not those within it. */
+/* Checks what the statement itself evaluates, not the statements within it. */
 static void
 check_statement(Looking *looking, PLpgSQL_stmt *statement)
 {
@@ -997,7 +1014,7 @@ statement_begins(PLpgSQL_execstate *estate, PLpgSQL_stmt *statement)
 	if (records == NULL || records->function != estate->func)
 	{
 		if (!OidIsValid(estate->func->fn_oid))
-			return;				/* DO, which is not kept */
+			return;				/* DO, whose function is not kept */
 		records = find(estate->func);
 	}
 	if (!records->has || statement->stmtid > records->function->nstatements)

@@ -21,10 +21,13 @@
 
 typedef struct FunctionNames FunctionNames;
 
-/* Once a backend, before others. */
+/* Called once per backend, before the others. */
 extern void baton_function_names_attach(void);
 
-/* Of a table without functions, which is for the environment in force. */
+/*
+ * Creates the names of a table without functions, for the environment in
+ * force.
+ */
 extern FunctionNames *baton_function_names_create(MemoryContext parent);
 extern void baton_function_names_clear(FunctionNames *names);
 extern void baton_function_names_destroy(FunctionNames *names);
@@ -32,18 +35,23 @@ extern void baton_function_names_destroy(FunctionNames *names);
 /* A function of the table is about to be called; reads catalogs. */
 extern void baton_function_names_add(FunctionNames *names, Oid function);
 
-/* The planner may copy that function in SQL into a plan of one; reads catalogs. */
+/*
+ * The planner may copy that function in SQL into a plan of a function; reads
+ * catalogs.
+ */
 extern void baton_function_names_copied(FunctionNames *names, Oid function);
 
-/* One was: a query of its was analysed, or planned with a function in SQL. */
+/*
+ * A query of such a function was analysed, or planned with a function in SQL.
+ */
 extern void baton_function_names_analysed(FunctionNames *names, Query *query);
 
-/* Likewise, one that was rewritten: its types count as well. */
+/* The same for a rewritten query: its types count as well. */
 extern void baton_function_names_rewritten(FunctionNames *names, Query *query);
 extern void baton_function_names_inlined(FunctionNames *names);
 
 /*
- * Another session comes, in the table's environment: may any function mean
+ * Another session comes, in the table's environment: may a function mean
  * something else by now?
  */
 extern bool baton_function_names_outdated(FunctionNames *names);
@@ -53,13 +61,14 @@ extern bool baton_function_names_outdated(FunctionNames *names);
  * ----------------------------------------------------------------
  */
 
-/* Finds plpgsql's place for a plugin; once, with PL/pgSQL loaded. */
+/* Finds plpgsql's plugin pointer; called once, with PL/pgSQL loaded. */
 extern void baton_function_records_attach(void);
 
 /*
- * Do plans of this compiled function depend on types that may be others in
- * another session?  And if plpgsql shows us its statements: from now on for the
- * session in place; or not.  Then no plan is shared that was made for others.
+ * _has: do plans of this compiled function depend on types that may differ in
+ * another session? _can_watch: does plpgsql show this library its statements?
+ * If not, plans that were made for other sessions are not shared. _watch: it
+ * shows them from now on for the session in place, or no longer.
  */
 struct PLpgSQL_function;
 
@@ -71,8 +80,8 @@ extern bool baton_function_records_can_watch(void);
 extern void baton_function_records_watch(bool watch);
 
 /*
- * Analysis of a query ends while a function runs.  Is it the function's own, whose
- * plan it keeps?
+ * Analysis of a query ends while a function runs. Is it a query of the
+ * function's own, whose plan is kept?
  */
 extern bool baton_function_records_is_own(const ParseState *pstate);
 extern void baton_function_records_analysed(ParseState *pstate);

@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * function_table.c
- *		PL/pgSQL's compiled functions, apart for each environment.
+ *		PL/pgSQL's compiled functions, separate for each environment.
  *
  * Portions Copyright (c) 2026, the pg_baton developers
  *
@@ -42,34 +42,34 @@
 #include "statement_tracking.h"
 
 /* ----------------------------------------------------------------
- *		What a compiled PL/pgSQL function and its plans take in.
+ *		What a compiled PL/pgSQL function and its plans depend on.
  *
  * Compiling (do_compile, pl_comp.c) looks up types by the search path and the
- * role, and keeps plpgsql.variable_conflict and print_strict_params.  Parse
+ * role, and keeps plpgsql.variable_conflict and print_strict_params. Parse
  * analysis of a function's expressions resolves names and turns literals into
- * constants (the settings of statement_description.c); the planner folds immutable
- * functions, some of which format their result by a setting (float8out,
- * byteaout and quote_ident are marked immutable), and inlines SQL functions, whose EXECUTE
- * privilege it checks for the current role at that time only
- * (inline_function, clauses.c).  plancache.c looks at the search path and row
- * security by itself, and at nothing of the rest.
+ * constants (the settings of statement_description.c). The planner folds
+ * immutable functions, some of which format their result by a setting
+ * (float8out, byteaout and quote_ident are marked immutable), and inlines SQL
+ * functions, whose EXECUTE privilege it checks for the current role at that
+ * time only (inline_function, clauses.c). plancache.c itself looks at the
+ * search path and row security, and at none of the rest.
  *
- * Not here, because nothing keeps it:
- *	- the session user: privileges and "$user" (recomputeNamespacePath) go by
- *	  GetUserId(); session_user is not folded.
- *	- what stable functions look at (lc_time, lc_numeric, xmlbinary): they are
- *	  folded in estimates only.
- *	- plpgsql.check_asserts, extra_warnings and extra_errors: looked at while a
- *	  function runs, or by CREATE FUNCTION (pl_exec.c, pl_comp.c).
- *	- settings that say how to plan (enable_*, work_mem): they choose between
- *	  plans with one result.
+ * Not included, because nothing keeps it:
+ * - the session user: privileges and "$user" (recomputeNamespacePath) go by
+ *   GetUserId(); session_user is not folded.
+ * - what stable functions look at (lc_time, lc_numeric, xmlbinary): they are
+ *   folded in estimates only.
+ * - plpgsql.check_asserts, extra_warnings and extra_errors: looked at while a
+ *   function runs, or by CREATE FUNCTION (pl_exec.c, pl_comp.c).
+ * - settings that say how to plan (enable_*, work_mem): they choose between
+ *   plans with the same result.
  *
- * The comparison is made at each call of a PL/pgSQL function, so it goes over
- * the values themselves: no parameter's hook has to be trusted.
+ * The comparison is made at each call of a PL/pgSQL function, and compares the
+ * values themselves: no parameter's hook has to be trusted.
  * ----------------------------------------------------------------
  */
 
-/* Beside those that literals are read by. */
+/* Settings besides those by which literals are read. */
 static const char *const other_settings[] = {
 	"search_path", "standard_conforming_strings", "backslash_quote",
 	"extra_float_digits", "bytea_output", "quote_all_identifiers",
@@ -77,7 +77,7 @@ static const char *const other_settings[] = {
 	"plpgsql.variable_conflict", "plpgsql.print_strict_params"
 };
 
-/* Which came with a minor version: a view is refused when it is rewritten. */
+/* Settings that came with a minor version: rewriting refuses a view by it. */
 static const char *const late_settings[] = {
 	"restrict_nonsystem_relation_kind"
 };
@@ -85,9 +85,9 @@ static const char *const late_settings[] = {
 static struct config_generic *records[ENVIRONMENT_SETTINGS_MAX];
 static int	record_count = 0;
 
-/* Where their values are. */
+/* The addresses of their values. */
 static bool *bools[ENVIRONMENT_SETTINGS_MAX];
-static int *ints[ENVIRONMENT_SETTINGS_MAX]; /* enums, too */
+static int *ints[ENVIRONMENT_SETTINGS_MAX]; /* also enums */
 static char **strings[ENVIRONMENT_SETTINGS_MAX];
 static int	bool_count = 0;
 static int	int_count = 0;
@@ -120,15 +120,15 @@ add_records(const char *const *names, int count, bool must_exist)
 				strings[string_count++] = ((struct config_string *) record)->variable;
 				break;
 			case PGC_REAL:
-				return false;	/* there is none */
+				return false;	/* there is no such parameter */
 		}
 	}
 	return true;
 }
 
 /*
- * Finds the settings' records; once, with PL/pgSQL loaded.  NULL if all is
- * well.
+ * Finds the settings' records; called once, with PL/pgSQL loaded. Returns
+ * NULL, or the reason why it failed.
  */
 static const char *
 environment_attach(void)
@@ -141,7 +141,7 @@ environment_attach(void)
 	return NULL;
 }
 
-/* The session whose temporary objects may be meant by a name. */
+/* The session whose temporary objects a name may mean. */
 static uint64
 session_with_objects(void)
 {
@@ -166,7 +166,7 @@ same_string(const char *one, const char *other)
 	return strcmp(one, other) == 0;
 }
 
-/* Is this the environment in force?  Not if its hash is another. */
+/* Is this the environment in force? Not if its hash differs. */
 static bool
 environment_matches(const Environment *environment)
 {
@@ -204,7 +204,7 @@ environment_hash(void)
 	return hash;
 }
 
-/* What it was is forgotten. */
+/* Forgets the environment's content. */
 static void
 environment_forget(Environment *environment)
 {
@@ -218,8 +218,8 @@ environment_forget(Environment *environment)
 }
 
 /*
- * Makes it the environment in force, after what it was is forgotten.  If
- * memory runs out it is like none.
+ * Makes it the environment in force, after its old content was forgotten. If
+ * memory runs out, it equals none.
  */
 static void
 environment_note(Environment *environment, MemoryContext context)
@@ -255,93 +255,97 @@ environment_has(const char *setting)
 }
 
 /* ----------------------------------------------------------------
- *		PL/pgSQL's compiled functions, apart for each environment.
+ *		PL/pgSQL's compiled functions, separate for each environment.
  *
- * Problem: plpgsql keeps each function it has compiled, and all its plans, for
- * the life of the process, by function only (plpgsql_HashTable, pl_comp.c).
- * In the first caller's settings, search_path and role, that is; a later
- * session would run what was made for another.
+ * Problem: plpgsql keeps each function that it has compiled, and all its
+ * plans, for the life of the process, by function only (plpgsql_HashTable,
+ * pl_comp.c). They are made in the first caller's settings, search_path and
+ * role; a later session would run what was made for another.
  *
- * Decision: one content of that hash table for each environment, the one in
- * force as the function is called.  plpgsql looks at the table only in
- * plpgsql_compile(), the first thing that a call does, so the table is
- * exchanged, if need be, at the moment of a call: fmgr_hook, after a
- * function's own SET clauses and SECURITY DEFINER have come into force
- * (fmgr_security_definer, fmgr.c).  Nothing has to be known of sessions, and
- * nothing is done when a session comes or goes.
+ * Decision: that hash table has one content for each environment; the one in
+ * force when the function is called is used. plpgsql looks at the table only
+ * in plpgsql_compile(), the first thing that a call does, so the table is
+ * exchanged, if needed, at the moment of a call: fmgr_hook, after a function's
+ * own SET clauses and SECURITY DEFINER have come into force
+ * (fmgr_security_definer, fmgr.c). This needs no knowledge of sessions, and no
+ * work when a session comes or goes.
  *
- * How: what plpgsql's variable points to is exchanged (pg_program.c).
+ * How: the table that plpgsql's variable points to is exchanged
+ * (pg_program.c).
  *
- * What is leant on, and checked by attach() before use:
- *	- the table is found by its name and has the form that pg_funccache.h's
- *	  file for this version says.
+ * Assumption, which attach() checks before use:
+ * - the table is found by its name and has the form that pg_funccache.h's file
+ *   for this version describes.
  *
- * A PLpgSQL_function is reachable by its table's entry, and by FmgrInfos that
- * have it in fn_extra, some of which live for ever (typcache.c, relcache.c).
- * plpgsql_compile() trusts fn_extra as long as pg_proc's tuple is the same, and
- * on finding it stale would take the entry of that name out of whatever table
- * is in place.  So each FmgrInfo is told the content it was last used with,
- * and fn_extra is cleared where it is another.  This holds for all of them,
- * because needs_fmgr_hook is asked for each one (fmgr_info_cxt_security) and
- * a pooled backend says yes from its first call on.
+ * A PLpgSQL_function is reachable through its table's entry, and through
+ * FmgrInfos that have it in fn_extra, some of which live as long as the
+ * process (typcache.c, relcache.c). plpgsql_compile() trusts fn_extra as long
+ * as pg_proc's tuple is the same, and if fn_extra is stale would remove the
+ * entry of that name from whatever table is in place. So each FmgrInfo records
+ * the content that it was last used with, and fn_extra is cleared if the
+ * present one differs. This holds for all of them, because needs_fmgr_hook is
+ * asked for each one (fmgr_info_cxt_security) and a pooled backend says yes
+ * from its first call on.
  *
- * Invariants: exactly one table is in place, its own handle is stale until it
- * is taken out.  A content's number is used once: it is a new one when any
- * function has been taken out of it.  A function taken out is freed, by us or
- * by plpgsql as it next looks for it, unless it runs (use_count); then it is left alone, as delete_function() (pl_comp.c)
- * does.  No function of plpgsql runs between our hook and plpgsql_compile(),
- * nor within the latter ("not re-entrant", do_compile).
+ * Invariants: exactly one table is in place, and its own handle is stale until
+ * it is taken out. A content's number is used once: a content gets a new one
+ * when any function has been taken out of it. A function taken out is freed,
+ * by this file or by plpgsql when it next looks for it, unless it runs
+ * (use_count); then it is left alone, as delete_function() (pl_comp.c) does.
+ * No function of plpgsql runs between our hook and plpgsql_compile(), nor
+ * within the latter ("not re-entrant", do_compile).
  *
- * From 18 on functions in SQL are in the table as well, and compiled under
- * settings, too, but called without a hook: one that says it must see them
+ * From 18 on functions in SQL are in the table as well, and are also compiled
+ * under settings, but called without a hook: a hook that says it must see them
  * would keep the planner from inlining them (inline_function in clauses.c).
- * They are forgotten whenever the table is exchanged, and when the session is
- * another.  Up to 17 they are compiled for each query, so this is no loss.
+ * They are forgotten whenever the table is exchanged, and when the session
+ * changes. Up to 17 they are compiled for each query, so nothing is lost.
  *
  * A function that changes the environment while it runs may have made plans in
- * either.  It is noted, and freed before another session uses that table;
- * the session itself keeps it, as on a connection of its own.  So is one whose
- * plans hold the time ('now'), or what a user's immutable function has returned.
- * What a function's names mean now is asked when another session comes
- * (function_records.c), and what types its plans are for as its statements begin
- * (function_records.c).
+ * either environment. It is noted, and freed before another session uses that
+ * table; the session itself keeps it, as on a direct connection. The same
+ * holds for a function whose plans hold the time ('now'), or the result of a
+ * user's immutable function. What a function's names mean now is checked when
+ * another session comes, and the types that its plans are for when its
+ * statements begin (both function_records.c).
  * ----------------------------------------------------------------
  */
 
-/* With more of them, the one used longest ago is used for a new environment. */
+/* With more of them, the least recently used one serves a new environment. */
 #define MOST_TABLES 1000
 
-/* Lists by the hash of their environment; a power of two. */
+/* Number of lists, by the hash of the environment; a power of two. */
 #define BUCKETS 256
 
 typedef struct FunctionTable
 {
-	HTAB	   *handle;			/* describes it while it is not in place */
+	HTAB	   *handle;			/* describes the table while it is not in
+								 * place */
 	Environment environment;
-	uint64		content;		/* a number no other content ever had */
+	uint64		content;		/* a number that no other content ever had */
 	int			running;		/* calls that began with it in place */
-	uint64		session;		/* that has used it last */
-	List	   *mixed;			/* functions with plans that are that one's
-								 * alone */
+	uint64		session;		/* the session that used it last */
+	List	   *mixed;			/* functions with plans that belong to that
+								 * session alone */
 	FunctionNames *names;		/* NULL: never used */
-	bool		is_first;		/* whose content was plpgsql's own: stays */
-	uint64		last_use;		/* a number of BatonSelf.memory.uses */
+	bool		is_first;		/* its content was plpgsql's own, and stays */
+	uint64		last_use;		/* a value of BatonSelf.memory.uses */
 	dlist_node	bucket_node;	/* if it has an environment */
-	dlist_node	node;			/* in by_use, last used first */
+	dlist_node	node;			/* in by_use, most recently used first */
 } FunctionTable;
 
-/* What is kept with a FmgrInfo. */
+/* State that is kept with a FmgrInfo. */
 struct BatonCall
 {
-	uint64		content;		/* that fn_extra belongs to */
+	uint64		content;		/* the content that fn_extra belongs to */
 	int			depth;			/* calls through it that run now */
-	FunctionTable *table;		/* of the outermost of those */
-	uint64		changes;		/* at its begin */
-	uint64		set_configs;	/* at its begin */
+	FunctionTable *table;		/* of the outermost of those calls */
+	uint64		changes;		/* as of its begin */
+	uint64		set_configs;	/* as of its begin */
 	Oid			function;
-	struct BatonCall *outer;	/* that ran when it began */
-	bool		watches;		/* it is shown its statements
-								 * (function_records.c) */
+	struct BatonCall *outer;	/* the call that ran when it began */
+	bool		watches;		/* its statements are shown to
+								 * function_records.c */
 	bool		own_clauses;	/* SECURITY DEFINER or SET */
 	bool		others;			/* other hooks want to see its calls */
 	Datum		next;			/* the argument of the hook after ours */
@@ -349,7 +353,7 @@ struct BatonCall
 
 typedef enum
 {
-	NOT_LOADED,					/* nobody has called a function yet */
+	NOT_LOADED,					/* no function has been called yet */
 	USABLE,
 	UNUSABLE					/* not as expected: left alone */
 } State;
@@ -358,9 +362,9 @@ static State state = NOT_LOADED;
 static bool pooled = false;
 static PGFunction call_handler = NULL;
 static PGFunction validator = NULL;
-static HTAB *plpgsql_handle = NULL; /* what plpgsql's static points to */
-static HTAB *sql_handle = NULL; /* the same one, where SQL's functions are
-								 * kept */
+static HTAB *plpgsql_handle = NULL; /* what plpgsql's static variable points
+									 * to */
+static HTAB *sql_handle = NULL; /* the same, where SQL's functions are kept */
 static MemoryContext table_context = NULL;
 static FunctionTable *in_place = NULL;
 static BatonCall *running = NULL;	/* the innermost call */
@@ -368,7 +372,8 @@ static dlist_head by_use = DLIST_STATIC_INIT(by_use);
 static dlist_head buckets[BUCKETS];
 static int	tables = 0;
 static uint64 contents = 0;
-static uint64 changes = 0;		/* of settings in an environment, by SET */
+static uint64 changes = 0;		/* changes by SET of settings in an
+								 * environment */
 static uint64 changes_before = 0;	/* this transaction */
 static uint64 set_configs = 0;	/* expressions with set_config() made */
 static uint64 set_configs_before = 0;	/* this transaction */
@@ -392,14 +397,14 @@ place(FunctionTable *table)
 {
 	if (table == in_place)
 		return;
-	/* funccache.c looks for what it knows in the table that is in place */
+	/* funccache.c looks for its functions in the table that is in place */
 	baton_function_cache_forget_sql(plpgsql_handle);
 	baton_hash_exchange(plpgsql_handle, in_place->handle, table->handle);
 	in_place = table;
 	baton_function_records_stay_begins();
 }
 
-/* Frees the functions of that OID; InvalidOid: all. */
+/* Frees the functions of that OID; InvalidOid: all functions. */
 static void
 free_functions(FunctionTable *table, Oid only)
 {
@@ -435,7 +440,7 @@ make_empty(FunctionTable *table)
 	table->environment.role = InvalidOid;
 	free_all(table);
 
-	/* it is the next to be used again */
+	/* it is the next to be reused */
 	dlist_delete(&table->node);
 	dlist_push_tail(&by_use, &table->node);
 }
@@ -451,8 +456,9 @@ mix(FunctionTable *table, Oid function)
 }
 
 /*
- * Casts that assignments need are planned once in a process (get_cast_hashentry,
- * pl_exec.c): after any change of a cast they are made anew.
+ * Casts that assignments need are planned once per process
+ * (get_cast_hashentry, pl_exec.c): after any change of a cast they are made
+ * again.
  */
 static void
 renew_casts(void)
@@ -466,8 +472,9 @@ renew_casts(void)
 }
 
 /*
- * Another session comes to use the table: functions go that it would not have
- * compiled or planned so.  Its transaction has taken in what others have committed.
+ * Another session comes to use the table: removes the functions that it would
+ * not have compiled or planned in the same way. Its transaction has processed
+ * other backends' invalidations.
  */
 static void
 take_over(FunctionTable *table)
@@ -487,7 +494,10 @@ take_over(FunctionTable *table)
 		forget_mixed(table);
 }
 
-/* The least recently used one with an environment that does not run; or NULL. */
+/*
+ * The least recently used table that has an environment and does not run; or
+ * NULL.
+ */
 static FunctionTable *
 oldest(bool or_in_place)
 {
@@ -504,7 +514,7 @@ oldest(bool or_in_place)
 	return NULL;
 }
 
-/* An empty table: one that is left, the one used longest ago, or a new one. */
+/* An empty table: an unused one, the least recently used one, or a new one. */
 static FunctionTable *
 empty_table(void)
 {
@@ -530,7 +540,7 @@ note_environment(FunctionTable *table)
 		dlist_push_head(&buckets[table->environment.hash % BUCKETS], &table->bucket_node);
 }
 
-/* Puts the table of the environment in force in place. */
+/* Puts the table for the environment in force in place. */
 static void
 choose_table(void)
 {
@@ -559,9 +569,11 @@ choose_table(void)
 	place(table);
 }
 
-/* ---- what they take ---------------------------------------------------- */
+/*
+ * ---- memory --------------------------------------------------------------
+ */
 
-/* That one, if it was used before. */
+/* Returns the least recently used table, if it was used before `before`. */
 static FunctionTable *
 oldest_before(uint64 before)
 {
@@ -670,8 +682,8 @@ attach_once(const char *library)
 }
 
 /*
- * If the C function is that one of plpgsql's, by its name there, attaches to
- * the library that it comes from.
+ * If the C function is plpgsql's function of that name, attaches to its
+ * library.
  */
 static bool
 is_of_plpgsql(Oid function, const char *symbol)
@@ -696,8 +708,8 @@ is_of_plpgsql(Oid function, const char *symbol)
 }
 
 /*
- * Is it a function in plpgsql, or plpgsql's validator, which compiles, too?
- * Looks at catalogs; called when a function is looked up to be called.
+ * Is it a function in plpgsql, or plpgsql's validator, which also compiles?
+ * Looks at catalogs; called when a function is looked up for a call.
  */
 static bool
 is_plpgsql(Oid function)
@@ -756,7 +768,7 @@ baton_functions_call_begins(FmgrInfo *function, BatonCall *call)
 	}
 	if (call->depth == 0)
 	{
-		/* a function that is not compiled yet may have some */
+		/* a function that is not compiled yet may have such variables */
 		call->watches = function->fn_extra == NULL ||
 			baton_function_records_has(function->fn_extra);
 	}
@@ -773,11 +785,12 @@ baton_functions_call_begins(FmgrInfo *function, BatonCall *call)
 }
 
 /*
- * Has the function changed the environment while it ran?  SET says which
- * setting it changes.  set_config() may have been called if an expression of
- * this transaction's has it (plpgsql makes its own once a transaction); then
- * we compare.  But what is in force now is the caller's, so if the function
- * had clauses of its own it is suspected.
+ * Has the function changed the environment while it ran? SET says which
+ * setting it changes. If an expression of this transaction contains
+ * set_config() (plpgsql makes its own once per transaction), it may have been
+ * called, and the environments are compared. The environment in force now is
+ * the caller's, so a function with clauses of its own is assumed to have
+ * changed its environment.
  */
 static bool
 has_changed(const BatonCall *call)
@@ -808,9 +821,9 @@ baton_functions_call_ends(const FmgrInfo *function, BatonCall *call)
 }
 
 /*
- * A query is analysed while a function runs: its own, or, by the planner, the body
- * of a function in SQL, which becomes a part of a plan.  What EXECUTE runs is not
- * kept.
+ * A query is analysed while a function runs: the function's own, or, by the
+ * planner, the body of a function in SQL that becomes part of a plan. Queries
+ * that EXECUTE runs are not kept.
  */
 void
 baton_functions_analysed(ParseState *pstate, Query *query)
@@ -825,7 +838,7 @@ baton_functions_analysed(ParseState *pstate, Query *query)
 		mix(running->table, running->function);
 }
 
-/* Likewise, of a plan that is kept. */
+/* The same for a plan that is kept. */
 static void
 planned(bool folds, bool inlines)
 {
@@ -853,7 +866,7 @@ rewritten(Query *query)
 	baton_function_names_rewritten(running->table->names, query);
 }
 
-/* What is kept with a FmgrInfo from its first call on. */
+/* Makes the state that is kept with a FmgrInfo from its first call on. */
 static BatonCall *
 make_call(const FmgrInfo *function)
 {
@@ -868,7 +881,7 @@ make_call(const FmgrInfo *function)
 	if (HeapTupleIsValid(tuple))
 		ReleaseSysCache(tuple);
 
-	/* without us, they would see these only */
+	/* without this hook, they would see only these */
 	call->others = call->own_clauses || baton_others_need_calls(function->fn_oid);
 	return call;
 }
@@ -927,8 +940,9 @@ baton_functions_object_access(ObjectAccessType access, Oid object)
 }
 
 /*
- * A procedure may end its caller's transaction, which takes back what was set
- * for that: so what has set anything in it may be a change once more.
+ * A procedure may end its caller's transaction, which undoes the transaction's
+ * settings: so a call that has set anything in it counts as having changed the
+ * environment again.
  */
 void
 baton_functions_transaction(void)

@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * function_table.h
- *		PL/pgSQL's compiled functions, apart for each environment.
+ *		PL/pgSQL's compiled functions, separate for each environment.
  *
  * Portions Copyright (c) 2026, the pg_baton developers
  *
@@ -18,7 +18,7 @@
 #include "catalog_watch.h"
 
 /* ----------------------------------------------------------------
- *		What a compiled PL/pgSQL function and its plans take in.
+ *		What a compiled PL/pgSQL function and its plans depend on.
  * ----------------------------------------------------------------
  */
 
@@ -27,46 +27,53 @@
 typedef struct Environment
 {
 	uint64		hash;
-	Oid			role;			/* current_user; InvalidOid: like none */
+	Oid			role;			/* current_user; InvalidOid: equals none */
 	bool		has_temporary;	/* a temporary namespace is shown */
-	uint64		session;		/* that has temporary objects, 0: none has */
+	uint64		session;		/* session that has temporary objects; 0: none
+								 * has */
 	int			ints[ENVIRONMENT_SETTINGS_MAX];
 	bool		bools[ENVIRONMENT_SETTINGS_MAX];
-	char	   *strings[ENVIRONMENT_SETTINGS_MAX];	/* its own */
+	char	   *strings[ENVIRONMENT_SETTINGS_MAX];	/* copies of its own */
 } Environment;
 
 /* ----------------------------------------------------------------
- *		PL/pgSQL's compiled functions, apart for each environment.
+ *		PL/pgSQL's compiled functions, separate for each environment.
  * ----------------------------------------------------------------
  */
 
-/* This backend will pool; before it calls any function of a user's. */
+/* This backend will pool; called before any user-defined function runs. */
 extern void baton_functions_begin(void);
 
-/* Once, at attach.  NULL, or why this backend cannot pool. */
+/*
+ * Called once, at attach. Returns NULL, or the reason why this backend cannot
+ * pool.
+ */
 extern const char *baton_functions_attach(void);
 
 /*
- * The last use of the environment that was used longest ago, if it was used no
- * later than `before` (numbers of BatonSelf.memory.uses); 0: there is none.  And
- * frees its functions.
+ * The last use of the least recently used environment, if that is no later
+ * than `before` (values of BatonSelf.memory.uses); 0: there is none. The
+ * second function frees its functions.
  */
 extern uint64 baton_functions_oldest(uint64 before);
 extern void baton_functions_drop_oldest(uint64 before);
 
-/* Another session is put in place than the one before. */
+/* Another session than before is put in place. */
 extern void baton_functions_session_changes(void);
 
-/* From pg_baton.c: a statement begins, an object is executed, a transaction ends. */
+/*
+ * Called from pg_baton.c: a statement begins, an object is executed, a
+ * transaction ends.
+ */
 extern void baton_functions_utility_begins(const BatonUtility *utility);
 extern void baton_functions_object_access(ObjectAccessType access, Oid object);
 extern void baton_functions_transaction(void);
 extern void baton_functions_analysed(ParseState *pstate, Query *query);
 
 /*
- * Likewise, of a function that is looked up: shall its calls be seen?  And of a
- * call that is: what is kept with it, NULL if it is none of plpgsql's; whether
- * others see it, too, with which argument of theirs.
+ * Also called from pg_baton.c, when a function is looked up: must its calls be
+ * seen? And when it is called: what is kept with it, NULL if it is not one of
+ * plpgsql's; whether other hooks see it, too, and with which argument.
  */
 typedef struct BatonCall BatonCall;
 

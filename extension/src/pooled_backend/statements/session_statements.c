@@ -2,7 +2,7 @@
  *
  * session_statements.c
  *		The statements that the session in place has looked up: what they take
- *		from the common ones, and leave to them.
+ *		from the common statements, and leave to them.
  *
  * Portions Copyright (c) 2026, the pg_baton developers
  *
@@ -27,16 +27,19 @@
  *		The counters of prepared statements, by which plancache.c chooses
  *		between custom and generic plans.
  *
- * Counters are not items, they are numbers in CONTROL that the owner of the
- * session writes.  The first ones of a statement go with its PUT; the slot
- * that the dispatcher keeps them in is known when the session comes again.
+ * Counters are not items; they are numbers in CONTROL that the owner of the
+ * session writes. A statement's first counters go with its PUT; the backend
+ * learns in which slot the dispatcher keeps them when the session comes again.
  * ----------------------------------------------------------------
  */
 
 /* The counters of a plan that was never executed (CreateCachedPlan). */
 static const BatonStatementCounter fresh_counters = {-1, 0, 0, 0};
 
-/* How many custom plans choose_custom_plan() (plancache.c) begins with. */
+/*
+ * The number of custom plans that choose_custom_plan() (plancache.c) begins
+ * with.
+ */
 #define FIRST_CUSTOM_PLANS 5
 
 void
@@ -51,7 +54,7 @@ baton_counters_get(const CachedPlanSource *plan, const SparedPlans *spared,
 	if (spared->due == 0)
 		return;
 
-	/* executions of the generic plan stand for custom plans first of all */
+	/* executions of the generic plan first count as custom plans */
 	now = *counters;
 	executions = now.num_generic_plans - spared->set.num_generic_plans;
 	counted = Min(executions, spared->due);
@@ -65,8 +68,8 @@ baton_counters_get(const CachedPlanSource *plan, const SparedPlans *spared,
 }
 
 /*
- * From now on the plan's custom plans, of that cost each, are spared, as many
- * as the server would begin with; and not any more.
+ * From now on the plan's custom plans, of that cost each, are spared: as many
+ * as the server would begin with, and no more.
  */
 static void
 counters_spare(CachedPlanSource *plan, SparedPlans *spared, double cost)
@@ -76,7 +79,11 @@ counters_spare(CachedPlanSource *plan, SparedPlans *spared, double cost)
 	spared->due = FIRST_CUSTOM_PLANS - plan->num_custom_plans;
 	spared->cost = cost;
 	baton_plan_get_counters(plan, &spared->own);
-	/* what the choice between custom and generic plans will go by then */
+
+	/*
+	 * what the server will then base the choice between custom and generic
+	 * plans on
+	 */
 	spared->set = spared->own;
 	spared->set.num_custom_plans = FIRST_CUSTOM_PLANS;
 	spared->set.total_custom_cost += spared->due * cost;
@@ -127,23 +134,23 @@ baton_counters_store(const CachedPlanSource *plan, const SparedPlans *spared,
 }
 
 /* ----------------------------------------------------------------
- *		What a session's statements leave behind for all.
+ *		What a session's statements leave for other sessions.
  *
- * A session leaves its backend.  What its views have come to
- * have is handed to their common statements: query trees, a generic plan, what custom
- * plans cost.  What it has prepared itself becomes a common statement as it is.
- * But only what was made in the environment that the common statement is for:
- * trees are marked, and a generic plan is known by its number, when the
- * environment is about to change (baton_held_settle).
+ * When a session leaves its backend, what its views have acquired goes to
+ * their common statements: query trees, a generic plan, what custom plans
+ * cost. A statement that the session itself has prepared becomes a common
+ * statement as it is. Only what was made in the common statement's environment
+ * is taken: trees are marked, and a generic plan is known by its number, when
+ * the environment is about to change (baton_held_settle).
  * ----------------------------------------------------------------
  */
 
 /*
- * What stands on the context of query trees made in the plan's environment.
+ * The identifier of the context of query trees made in the plan's environment.
  */
 static const char own_trees[] = "pg_baton: own environment";
 
-/* Is what the plan has been made into of its own environment? */
+/* Were the plan's trees made in its own environment? */
 static bool
 trees_are_own(const HeldStatement *held)
 {
@@ -160,7 +167,10 @@ generic_plan_is_own(const HeldStatement *held)
 		generic->generation == held->own_generation && !held->folds;
 }
 
-/* Hands a generic plan, and what was learnt of custom plans, to the common statement. */
+/*
+ * Gives a generic plan, and what was learnt of custom plans, to the common
+ * statement.
+ */
 static void
 hand_over_plans(HeldStatement *held, CommonStatement *common)
 {
@@ -181,7 +191,7 @@ hand_over_plans(HeldStatement *held, CommonStatement *common)
 		common->custom.alike = false;
 }
 
-/* Hands what a view has come to have to its common statement. */
+/* Gives what a view has acquired to its common statement. */
 static void
 share_view(HeldStatement *held)
 {
@@ -201,8 +211,8 @@ share_view(HeldStatement *held)
 }
 
 /*
- * What the session has prepared is kept already.  If its analysis came to another
- * result, that one is what sessions get from now on.
+ * The session's own statement is kept already. If its analysis had another
+ * result, other sessions get that result from now on.
  */
 static void
 share_with(HeldStatement *held, CommonStatement *common)
@@ -227,8 +237,9 @@ share_with(HeldStatement *held, CommonStatement *common)
 }
 
 /*
- * Keeps the plan that the session has prepared; false if it may not be, or if
- * there is one of its content, to which its generic plan is handed.
+ * Keeps the plan that the session has prepared. Returns false if it must not
+ * be kept, or if a common statement has the same content, which then gets its
+ * generic plan.
  */
 static bool
 share_plan(HeldStatement *held)
@@ -259,25 +270,28 @@ share_plan(HeldStatement *held)
  *		Custom plans that need not be made.
  *
  * The server plans a prepared statement anew for its first five executions
- * (choose_custom_plan, plancache.c); with many sessions of many statements each,
- * that is most of what a backend does for the first minutes.  If all these plans
- * would be the generic plan (statement_cache.c), that one is executed, and
- * counted as custom plans of the cost that one of them was seen to have.
+ * (choose_custom_plan, plancache.c); with many sessions of many statements
+ * each, that is most of a backend's work in the first minutes. If all these
+ * plans would equal the generic plan (statement_cache.c), the generic plan is
+ * executed, and counted as custom plans of the cost that was measured for one
+ * of them.
  *
  * The plan's counters are then such that the server chooses its generic plan.
- * Whoever looks at them, at the choice, or changes what it depends on, is
- * preceded by baton_sparing_end(), which puts the session's own into their place:
- * listing (pg_prepared_statements), EXPLAIN EXECUTE, settings, the session's own
- * DDL.  Not preceded is what another library logs of executions, as auto_explain.
+ * Before code looks at them or at the choice, or changes what it depends on,
+ * baton_sparing_end() restores the session's own counters: before listing
+ * (pg_prepared_statements), EXPLAIN EXECUTE, settings, the session's own DDL.
+ * It is not called before another library logs executions, as auto_explain
+ * does.
  *
- * A statement that a session prepares here is analysed by the server, and found
- * to be one of those kept only if its trees are equal: a table may have been made
- * since that hides the one meant before.
+ * The server analyses a statement that a session prepares here. It counts as
+ * equal to a kept statement only if the trees are equal: a table may have been
+ * made since that hides the one meant before.
  * ----------------------------------------------------------------
  */
 
 /*
- * A held statement has that common one's plans: spares the session what it can.
+ * A held statement has the plans of this common statement: spares the session
+ * what it can.
  */
 static void
 sparing_begin(CachedPlanSource *plan, HeldStatement *held,
@@ -292,7 +306,8 @@ sparing_begin(CachedPlanSource *plan, HeldStatement *held,
 }
 
 /*
- * The held statement was prepared just now: is it one that the backend keeps?
+ * The held statement was prepared just now: does the backend keep an equal
+ * one?
  */
 static void
 sparing_find_twin(HeldStatement *held, bool from_sql)
@@ -376,41 +391,46 @@ baton_sparing_end(void)
  *		The statements that the session in place has looked up.
  *
  * Nothing is done for a statement before its name is looked up
- * (pg_plancache.c).  Then it is searched for in the session's context, and if it is
- * there, a plan is entered into the table for it: a *view*, which is a
- * CachedPlanSource of the session's own, with the session's counters, that
- * refers to what the common statement has (statement_cache.c).
+ * (pg_plancache.c). Then the name is searched for in the session's context,
+ * and if it is there, a plan for it is entered into the table: a *view*, which
+ * is a CachedPlanSource of the session's own, with the session's counters,
+ * that refers to the data of the common statement (statement_cache.c).
  *
- * What plancache.c (15.18) does to a view, and why that is no harm to the
- * common statement:
- *	- RevalidateCachedQuery() frees query_context before it analyses again: a
- *	  view has none as long as it refers to the common one's trees; the new
- *	  trees are its own.
- *	- GetCachedPlan() copies query_list before planning (BuildCachedPlan), and
- *	  counts the references to a generic plan: the view has one of its own.
- *	- DropCachedPlan() frees the view's context, in which nothing else lies, and
- *	  gives its reference to the generic plan back.
- *	- resultDesc, the raw parse tree, text and parameter types are only read
- *	  (fixed_result is set for each prepared statement).
- *	- Invalidation walks the saved plans, which are both.
+ * What plancache.c (15.18) does to a view, and why it does not harm the common
+ * statement:
+ * - RevalidateCachedQuery() frees query_context before it analyses again: a
+ *   view has none as long as it refers to the common statement's trees; the
+ *   new trees are its own.
+ * - GetCachedPlan() copies query_list before planning (BuildCachedPlan), and
+ *   counts the references to a generic plan: the view has its own reference.
+ * - DropCachedPlan() frees the view's context, which contains nothing else,
+ *   and releases its reference to the generic plan.
+ * - resultDesc, the raw parse tree, text and parameter types are only read
+ *   (fixed_result is set for each prepared statement).
+ * - Invalidation walks the saved plans, which includes both.
  *
- * When the session leaves, what a view has come to have is handed to the common
- * statement: query trees, a generic plan; but only what was made in the environment
- * that the common statement is for.  A plan that the session prepared itself
- * becomes a common statement as it is.
+ * When the session leaves, what a view has acquired goes to the common
+ * statement: query trees, a generic plan; but only what was made in the common
+ * statement's environment. A plan that the session itself prepared becomes a
+ * common statement as it is.
  *
- * Invariants: each entry of the table is a held statement's, or was entered by
- * a name that is held; a view pins its common statement.
+ * Invariants: each entry of the table belongs to a held statement, or was
+ * entered under a name that is held; a view pins its common statement.
  * ----------------------------------------------------------------
  */
 
-/* Names without a statement are forgotten from time to time. */
+/*
+ * From this number on, names without a statement are forgotten from time to
+ * time.
+ */
 #define SWEEP_FROM 128
 
-/* A map that has grown beyond this is not kept. */
+/* A larger map is not kept. */
 #define MAP_KEPT_SIZE 64
 
-/* To close as many takes tens of milliseconds, as the next session comes. */
+/*
+ * Closing this many takes tens of milliseconds, while the next session waits.
+ */
 #define MANY 20000
 
 typedef struct HeldEntry
@@ -437,13 +457,14 @@ typedef struct HeldEntry
 
 BATON_MAP_ALLOCATOR(held)
 
-/* Tells that a plan has gone; lies in the plan's context. */
+/* Tells when a plan is dropped; allocated in the plan's context. */
 typedef struct PlanTie
 {
 	MemoryContextCallback callback;
 	CachedPlanSource *plan;
-	HeldStatement *held;		/* NULL: nobody asks any more */
-	CommonStatement *common;	/* which the plan pins */
+	HeldStatement *held;		/* NULL: no statement refers to the plan any
+								 * more */
+	CommonStatement *common;	/* pinned by the plan */
 } PlanTie;
 
 static BatonPlacedHeld *const placed = &BatonPlaced.held;
@@ -515,7 +536,7 @@ find_item(const char *name)
 	return NULL;
 }
 
-/* A plan of the session's own that refers to the common statement's. */
+/* A plan of the session's own that refers to the common statement's data. */
 static CachedPlanSource *
 make_view(CommonStatement *common)
 {
@@ -525,7 +546,7 @@ make_view(CommonStatement *common)
 	return view;
 }
 
-/* Makes the statement of an item, which is not in the table. */
+/* Makes the plan of an item that is not in the table. */
 static void
 make(HeldStatement *held, const BatonItem *item)
 {
@@ -535,7 +556,7 @@ make(HeldStatement *held, const BatonItem *item)
 	CommonStatement *common;
 	CachedPlanSource *view;
 
-	/* an error may have left something */
+	/* an error may have left data */
 	MemoryContextReset(work_context);
 	held->environment = baton_statement_environment();
 	common = baton_common_get(entry, held->environment, placed->session);
@@ -570,8 +591,8 @@ make(HeldStatement *held, const BatonItem *item)
 		baton_plan_share_generic(common->plan, view);
 
 		/*
-		 * The session would make a generic plan to know its cost; it knows
-		 * this one's.
+		 * The session would make a generic plan to learn its cost; this
+		 * plan's cost is known.
 		 */
 		if (view->generic_cost < 0 && view->gplan->is_valid)
 		{
@@ -599,7 +620,7 @@ forget(HeldStatement *held)
 	pfree(held);
 }
 
-/* Names that nobody has, and nobody is to be told of. */
+/* Forgets names that have no statement and that need not be reported. */
 static void
 sweep(void)
 {
@@ -655,8 +676,9 @@ wanted(const char *name, uint32 hash)
 }
 
 /*
- * An object was made that statements may mean; also that of the session, which
- * may have prepared its own after that on another backend.
+ * An object was made that statements may mean. Also called for the session's
+ * earlier objects: it may have prepared statements on another backend after
+ * that.
  */
 static void
 object_made(uint32 hash)
@@ -727,7 +749,10 @@ baton_held_look_up_all(void)
 	if (!placed->is_open || placed->statement_count == 0)
 		return;
 
-	/* in the order they were prepared in, for a walk returns equal hashes so */
+	/*
+	 * in the order in which they were prepared, in which a walk returns equal
+	 * hashes
+	 */
 	sorted = palloc(placed->statement_count * sizeof(*sorted));
 	memcpy(sorted, placed->items, placed->statement_count * sizeof(*sorted));
 	qsort(sorted, placed->statement_count, sizeof(*sorted), compare_times);
@@ -839,7 +864,7 @@ close_one(HeldStatement *held)
 		return;
 	if (plan != statement->plansource)
 	{
-		/* stored without a sign */
+		/* stored without being noticed */
 		DropCachedPlan(statement->plansource);
 		baton_table_remove(held->name, held->hash);
 		return;

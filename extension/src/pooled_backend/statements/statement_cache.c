@@ -41,36 +41,38 @@
 #include "statement_description.h"
 
 /* ----------------------------------------------------------------
- *		Statements that are planned alike whatever values they are given.
+ *		Statements whose plan does not depend on the parameter values.
  *
  * The server plans a prepared statement anew for each of its first five
- * executions (choose_custom_plan, plancache.c), to learn what plans for the values at
- * hand cost.  Of many statements one can know beforehand that each of these
- * plans is the generic one: those that look rows up by a unique key, or merely store
- * their parameters.  For them the plan that the backend has is used at once, and
- * counted as what it stands for (session_statements.c).
+ * executions (choose_custom_plan, plancache.c), to learn what plans for the
+ * actual values cost. Of many statements it is known beforehand that each of
+ * these plans equals the generic one: statements that look rows up by a unique
+ * key, or merely store their parameters. For them the plan that the backend
+ * has is used at once, and counted as the custom plans that it replaces
+ * (session_statements.c).
  *
- * When a value cannot matter (15 to 18; checked in the files named).  A
- * parameter may stand only where its value is not estimated with:
- *	- in the target list, or in what is returned, below built-in operators and
- *	  functions that return one row; not where rows are sorted or grouped by it.
- *	- in the WHERE clause as "column = parameter", where a unique index has this
- *	  column alone: then var_eq_const() and var_eq_non_const() (selfuncs.c)
- *	  both say one row (has_unique_index, plancat.c), and look at no statistics.
- *	  The column stands in no other condition, so that no condition on another
- *	  column is derived from it (equivclass.c).
- * And nothing of the column's table makes a plan from a constant: no partial index
- * (predtest.c), no partitions or children (partprune.c), no extended statistics
- * (mcv.c), no constraint exclusion, no row security; nor may any hook of
- * the planner's, or of the estimates, be another library's.
+ * When a value cannot matter (15 to 18; checked in the files named). A
+ * parameter may stand only where its value is not used for an estimate:
+ * - in the target list, or in what is returned, below built-in operators and
+ *   functions that return one row; not where rows are sorted or grouped by it.
+ * - in the WHERE clause as "column = parameter", where a unique index has this
+ *   column alone: then var_eq_const() and var_eq_non_const() (selfuncs.c) both
+ *   estimate one row (has_unique_index, plancat.c), and look at no statistics.
+ *   The column stands in no other condition, so that no condition on another
+ *   column is derived from it (equivclass.c).
+ *
+ * Nothing of the column's table may make a plan from a constant: no partial
+ * index (predtest.c), no partitions or children (partprune.c), no extended
+ * statistics (mcv.c), no constraint exclusion, no row security; nor may
+ * another library have a hook of the planner or of the estimates.
  *
  * NULL differs, since "= NULL" is folded to false; see docs/limits.md.
  *
- * What is not understood here is planned as ever.
+ * Statements that this code does not understand are planned as usual.
  * ----------------------------------------------------------------
  */
 
-/* How far a plan's cost may be from another's that is the same. */
+/* Largest relative difference between the costs of equal plans. */
 #define SAME_COST 0.01
 
 /* Occurrences of a column in the conditions of a query. */
@@ -88,7 +90,9 @@ is_external_parameter(const Node *node)
 	return IsA(node, Param) && ((const Param *) node)->paramkind == PARAM_EXTERN;
 }
 
-/* Walker: counts all parameters; true if there is one of another kind. */
+/*
+ * Walker: counts all parameters; returns true if there is one of another kind.
+ */
 static bool
 count_parameters(Node *node, int *count)
 {
@@ -104,7 +108,7 @@ count_parameters(Node *node, int *count)
 	return expression_tree_walker(node, count_parameters, count);
 }
 
-/* Parameters of an expression that is only computed. */
+/* Counts the parameters of an expression that is only computed. */
 static int
 stored_parameters(const Node *node)
 {
@@ -157,7 +161,10 @@ stored_in_list(const List *targets)
 	return count;
 }
 
-/* Walker: true if a condition has a column of a join, which may be any. */
+/*
+ * Walker: returns true if a condition has a column of a join, which may be
+ * any.
+ */
 static bool
 count_column(Node *node, ColumnCount *count)
 {
@@ -170,7 +177,7 @@ count_column(Node *node, ColumnCount *count)
 		if (column->varlevelsup != 0 ||
 			rt_fetch(column->varno, count->query->rtable)->rtekind != RTE_RELATION)
 			return true;
-		/* a whole row has it, too */
+		/* a whole row contains it, too */
 		if (column->varno == count->relation &&
 			(column->varattno == count->column || column->varattno == 0))
 			count->found++;
@@ -189,7 +196,7 @@ is_in_one_condition(const Query *query, const Var *column)
 	return count.found == 1;
 }
 
-/* What get_relation_info() (plancat.c) would take for a unique index of it. */
+/* Would get_relation_info() (plancat.c) find a unique index of this column? */
 static bool
 is_unique_in(Relation relation, AttrNumber column)
 {
@@ -247,7 +254,10 @@ without_relabel(const Node *node)
 	return node;
 }
 
-/* Parameters that a key is compared with, in conditions that all must hold. */
+/*
+ * Counts the parameters that a key is compared with, in conditions that must
+ * all hold.
+ */
 static int
 compared_parameters(const Query *query, const Node *condition)
 {
@@ -289,7 +299,7 @@ compared_parameters(const Query *query, const Node *condition)
 		is_key(query, column) ? 1 : 0;
 }
 
-/* Nobody but the server has a say in plans? */
+/* Does only the server influence plans? */
 static bool
 planner_is_plain(void)
 {
@@ -300,7 +310,7 @@ planner_is_plain(void)
 		create_upper_paths_hook == NULL;
 }
 
-/* Of tables and their joins alone, without anything above? */
+/* Does the query consist of tables and joins only, with nothing above them? */
 static bool
 is_plain(const Query *query)
 {
@@ -341,7 +351,7 @@ void
 baton_values_set_costs(CustomPlans *plans, const PlannedStmt *planned)
 {
 	plans->run_cost = planned->planTree->total_cost;
-	/* as cached_plan_cost() (plancache.c) has it */
+	/* as cached_plan_cost() (plancache.c) computes it */
 	plans->cost = plans->run_cost +
 		1000.0 * cpu_operator_cost * (list_length(planned->rtable) + 1);
 }
@@ -356,15 +366,17 @@ baton_values_fit(const CustomPlans *plans, double generic_cost)
  *		The prepared statements that a backend keeps, each once by content.
  *
  * A common statement is a saved plan of plancache.c (CachedPlanSource) that is
- * never executed itself.  It holds what is costly: the raw parse tree, the
- * analysed query trees, and a reference to the generic plan.  A session that
- * looks the statement up gets a small plan of its own, which refers to all that
- * (session_statements.c); what that one comes to have anew, analysed or planned,
- * becomes the common statement's when the session leaves.  Being saved, common
- * statements are told of invalidations whether a session has them or not.
+ * never executed itself. It holds what is costly: the raw parse tree, the
+ * analysed query trees, and a reference to the generic plan. A session that
+ * looks the statement up gets a small plan of its own, which refers to all
+ * that (session_statements.c). What this plan acquires, by analysis or
+ * planning, goes to the common statement when the session leaves. Because they
+ * are saved, common statements receive invalidations whether a session has
+ * them or not.
  *
- * Invariants: a common statement changes only when a session leaves, and goes
- * only while nothing refers to it; the map holds exactly those in the list.
+ * Invariants: a common statement changes only when a session leaves, and is
+ * dropped only while nothing refers to it; the map holds exactly those in the
+ * list.
  * ----------------------------------------------------------------
  */
 
@@ -398,12 +410,13 @@ same_key(const CommonKey *one, const CommonKey *other)
 
 BATON_MAP_ALLOCATOR(common)
 
-/* Which statement an entry was last time: equal serial, equal content. */
+/* The statement that an entry meant last time: equal serial, equal content. */
 typedef struct EntryMemo
 {
 	uint64		serial;
 	StatementEnvironment environment;
-	uint64		drops;			/* as it was then: nothing has gone since */
+	uint64		drops;			/* as of then: if equal, nothing has been
+								 * dropped since */
 	CommonStatement *common;
 } EntryMemo;
 
@@ -447,7 +460,9 @@ drop(CommonStatement *common)
 	DropCachedPlan(common->plan);
 }
 
-/* The least recently used one that no session has; NULL: there is none. */
+/*
+ * The least recently used statement that no session has; NULL: there is none.
+ */
 static CommonStatement *
 oldest(void)
 {
@@ -486,7 +501,7 @@ baton_common_drop_oldest(void)
 	return bytes;
 }
 
-/* It is used: it goes to the head of the list. */
+/* It is used: moves it to the head of the list. */
 static void
 note_use(CommonStatement *common)
 {
@@ -513,7 +528,7 @@ find(const CommonKey *key)
 				   ((const char *) entry->key - offsetof(CommonStatement, key)));
 }
 
-/* Adds a statement, which lies in its plan's context. */
+/* Adds a statement, which is allocated in its plan's context. */
 static CommonStatement *
 add(CachedPlanSource *plan, const CommonKey *key)
 {
@@ -566,7 +581,7 @@ baton_common_analysed(CommonStatement *common, uint64 session)
 	set_new(common, true);
 }
 
-/* An object was made that it may mean: is to be analysed again. */
+/* An object was made that it may mean: it must be analysed again. */
 static void
 invalidate(CommonStatement *common)
 {
@@ -574,7 +589,8 @@ invalidate(CommonStatement *common)
 
 	if (plan->raw_parse_tree == NULL ||
 		!stmt_requires_parse_analysis(plan->raw_parse_tree))
-		return;					/* is never analysed (statement_description.c) */
+		return;					/* it is never analysed
+								 * (statement_description.c) */
 	baton_plan_invalidate(plan);
 }
 
@@ -592,7 +608,7 @@ baton_common_object_made(uint32 hash)
 	}
 }
 
-/* Those that are not valid will be new again when they are. */
+/* Statements that are not valid become new again when they are. */
 static void
 look_at_new_ones(void)
 {
@@ -616,7 +632,7 @@ baton_common_get(const BatonStored *entry, StatementEnvironment environment, uin
 	if (memo->serial != entry->serial || !baton_same_environment(memo->environment, environment) ||
 		memo->drops != drops || memo->common == NULL)
 	{
-		/* it is taken apart: of a copy */
+		/* it is parsed, so from a copy */
 		char	   *value = baton_entry_copy_value(entry);
 
 		memo->common = find_or_make(value, entry->value_length, environment);
@@ -627,7 +643,7 @@ baton_common_get(const BatonStored *entry, StatementEnvironment environment, uin
 		memo->environment = environment;
 		memo->drops = drops;
 	}
-	/* a time that was read is its session's alone */
+	/* a time that was read belongs to its session alone */
 	if (memo->common->analyst != session && memo->common->plan->is_valid &&
 		baton_names_moment(memo->common->names))
 		invalidate(memo->common);
@@ -693,7 +709,7 @@ baton_common_lost_any(void)
 	return false;
 }
 
-/* Whatever environment it was analysed in. */
+/* In whatever environment it was analysed. */
 bool
 baton_common_lost(const char *value, uint32 length)
 {

@@ -23,12 +23,13 @@
 #include "statement_names.h"
 
 /* ----------------------------------------------------------------
- *		Memory for the hash tables of statements, which survive its want.
+ *		Memory for the hash tables of statements, which survive running out of
+ *		memory.
  *
  * SH_GROW() (simplehash.h) of 15 and 16 sets the table's size before it
- * allocates: if that fails, the table is taken for larger than it is from then
- * on.  (17 and later allocate first.)  The tables here outlive the error, so
- * the allocator, which is called in between, puts the size back.
+ * allocates: if that fails, the table's size is wrong from then on. (17 and
+ * later allocate first.) The tables here outlive the error, so the allocator,
+ * which is called in between, restores the size.
  * ----------------------------------------------------------------
  */
 
@@ -47,8 +48,8 @@ baton_map_no_memory(Size bytes)
  * Defines the allocator of the simplehash.h table `prefix`, which must have
  * been included with SH_USE_NONDEFAULT_ALLOCATOR.
  *
- * Sizes are powers of two, and a table grows to twice its size.  That it must
- * grow is found out anew with the next entry.
+ * Sizes are powers of two, and a table grows to twice its size. The next entry
+ * finds out again that it must grow.
  */
 #define BATON_MAP_ALLOCATOR(prefix) \
 static inline void * \
@@ -76,29 +77,30 @@ prefix##_free(prefix##_hash *map_here, void *entries) \
 }
 
 /* ----------------------------------------------------------------
- *		Statements that are planned alike whatever values they are given.
+ *		Statements whose plan does not depend on the parameter values.
  * ----------------------------------------------------------------
  */
 
-/* What is known of the custom plans of a statement. */
+/* What is known about the custom plans of a statement. */
 typedef struct CustomPlans
 {
 	bool		known;
-	bool		alike;			/* whatever the values are: then */
-	double		run_cost;		/* what one of them costs to run, */
+	bool		alike;			/* equal whatever the values are: then */
+	double		run_cost;		/* the cost of running one of them, */
 	double		cost;			/* and with the charge for planning it */
 } CustomPlans;
 
 /*
- * Is the query planned alike, whatever the values of its parameters are (but
- * for NULL)?  To be asked before it is planned, with its relations locked.
+ * Is the query planned in the same way for all values of its parameters
+ * (except NULL)? Must be called before it is planned, with its relations
+ * locked.
  */
 extern bool baton_values_are_indifferent(const Query *query);
 
-/* The costs of a custom plan, as plancache.c reckons them. */
+/* The costs of a custom plan, as plancache.c computes them. */
 extern void baton_values_set_costs(CustomPlans *plans, const PlannedStmt *planned);
 
-/* Does a generic plan of that cost to run look like the same plan? */
+/* Does the running cost of the generic plan indicate the same plan? */
 extern bool baton_values_fit(const CustomPlans *plans, double generic_cost);
 
 /* ----------------------------------------------------------------
@@ -106,7 +108,7 @@ extern bool baton_values_fit(const CustomPlans *plans, double generic_cost);
  * ----------------------------------------------------------------
  */
 
-/* What statements are told apart by. */
+/* The key of a statement. */
 typedef struct CommonKey
 {
 	StatementEnvironment environment;	/* statement_environment.c */
@@ -115,63 +117,65 @@ typedef struct CommonKey
 	const char *value;			/* the description, statement_description.c */
 } CommonKey;
 
-/* Lies, with all that belongs to it, in its plan's memory context. */
+/* Allocated, with all that belongs to it, in its plan's memory context. */
 typedef struct CommonStatement
 {
 	CommonKey	key;
-	CachedPlanSource *plan;		/* never executed: what is executed refers to
-								 * what this one has */
-	double		generic_cost;	/* of the plan's generic plan */
-	uint64		analyst;		/* session that the trees were made in */
+	CachedPlanSource *plan;		/* never executed: executed plans refer to its
+								 * data */
+	double		generic_cost;	/* of the generic plan */
+	uint64		analyst;		/* session in which the trees were made */
 	CustomPlans custom;
 	StatementNames *names;
 	int			pins;			/* sessions' plans that refer to it */
 	bool		watched;		/* see baton_common_watch() */
-	uint64		last_use;		/* a number of BatonSelf.memory.uses */
-	dlist_node	use_node;		/* in the list by use, last used first */
-	bool		is_new;			/* its names are still to be looked at */
-	dlist_node	new_node;		/* then, in a list of such */
+	uint64		last_use;		/* a value of BatonSelf.memory.uses */
+	dlist_node	use_node;		/* in the list by use, most recently used
+								 * first */
+	bool		is_new;			/* its names have not been looked at yet */
+	dlist_node	new_node;		/* then: in a list of new ones */
 } CommonStatement;
 
 extern void baton_common_attach(void);
 
 /*
- * The statement that an entry of a session describes, for this environment; made,
- * if it is not there, without analysis.  NULL if the description cannot be understood.
- * What is needed for the making is left in the current memory context.
+ * The statement that an entry of a session describes, for this environment.
+ * Made without analysis if it does not exist. NULL if the description cannot
+ * be understood. Temporary data is left in the current memory context.
  */
 extern CommonStatement *baton_common_get(const BatonStored *entry, StatementEnvironment environment,
 										 uint64 session);
 
-/* The statement of that content, if it is there. */
+/* The statement of that content, if it exists. */
 extern CommonStatement *baton_common_find(const char *value, uint32 length,
 										  StatementEnvironment environment);
 
 /*
- * Keeps a session's own plan for all.  NULL if there is one of its content
- * already.
+ * Keeps a session's own plan for all sessions. Returns NULL if a statement has
+ * the same content already.
  */
 extern CommonStatement *baton_common_keep(CachedPlanSource *plan, const char *value,
 										  uint32 length, StatementEnvironment environment);
 
 /*
- * The session begins to do what may make plans invalid.  Is there a statement,
- * or is there one of this content, that was analysed then, holds literals, and
- * is not valid any more?
+ * The session begins to do what may make plans invalid. Is there a statement,
+ * or one of this content, that was analysed by then, holds literals, and is
+ * not valid any more?
  */
 extern void baton_common_watch(void);
 extern bool baton_common_lost_any(void);
 extern bool baton_common_lost(const char *value, uint32 length);
 
-/* Its plan has got other query trees, made in that session. */
+/* Its plan has new query trees, which were made in that session. */
 extern void baton_common_analysed(CommonStatement *common, uint64 session);
 
 /* See statement_names.h. */
 extern void baton_common_object_made(uint32 hash);
 
 /*
- * The last use of the least recently used one that no session has; 0: there is
- * none.  And drops that one: the bytes that this frees.
+ * The last use of the least recently used statement that no session has; 0:
+ * there is none. The second function drops that one and returns the bytes
+ * freed.
  */
 extern uint64 baton_common_oldest(void);
 extern Size baton_common_drop_oldest(void);

@@ -28,27 +28,26 @@
 #include "statement_environment.h"
 
 /* ----------------------------------------------------------------
- *		The settings that literals of a prepared statement were read by.
+ *		The settings by which the literals of a prepared statement were read.
  *
  * Parse analysis turns '1/2/2020'::date into a constant, by the DateStyle of
  * that moment; a prepared statement keeps that constant until it is analysed
- * again.  A statement that is made again on another backend is analysed again
- * when it is first used there, at which time the session
- * may have set another DateStyle.  So that analysis is done under the settings
- * of the first, unless the server would have analysed it again anyway, which it
- * does if the search path is another by then (RevalidateCachedQuery,
- * plancache.c).
+ * again. A statement that is made again on another backend is analysed again
+ * when it is first used there, when the session may have another DateStyle. So
+ * that analysis runs under the settings of the first, unless the server would
+ * have analysed it again anyway, which it does if the search path has changed
+ * (RevalidateCachedQuery, plancache.c).
  *
- * How: the plan gets a parser setup callback, which plancache.c calls as
+ * How: the plan gets a parser setup callback, which plancache.c calls when
  * analysis begins (parse_analyze_withcb, analyze.c) and which is a plan's
- * ordinary means to resolve parameters; it raises the GUC nest level and sets.
- * post_parse_analyze_hook, called with the same ParseState as analysis ends,
- * goes back.  If analysis fails, the end of the (sub)transaction goes back
- * (AtEOXact_GUC).  Later analyses, after an invalidation, are the server's own
- * and go by its rules; the callback only notes the settings in force, for these
- * are the statement's from then on.  Whether an invalidation was the session's
- * doing (its DDL, DISCARD PLANS) is asked when it is captured; of what happens
- * while it is away nothing is kept.
+ * ordinary means to resolve parameters; it raises the GUC nest level and sets
+ * the parameters. post_parse_analyze_hook, called with the same ParseState
+ * when analysis ends, restores them. If analysis fails, the end of the
+ * (sub)transaction does (AtEOXact_GUC). Later analyses, after an invalidation,
+ * are the server's own and go by its rules; the callback only notes the
+ * settings in force, which are the statement's from then on. Whether the
+ * session caused an invalidation (its DDL, DISCARD PLANS) is checked when the
+ * session is captured; nothing is kept of what happens while it is away.
  *
  * Constants that are the time itself ('now', 'today') are read again, as the
  * server does after any invalidation.
@@ -56,8 +55,8 @@
  */
 
 /*
- * What input functions look at, and the one that transformAExprOp()
- * (parse_expr.c) reads "= NULL" by.
+ * The settings that input functions look at, and the one by which
+ * transformAExprOp() (parse_expr.c) reads "= NULL".
  */
 const char *const baton_literal_settings[] = {
 	"DateStyle", "IntervalStyle", "TimeZone", "timezone_abbreviations",
@@ -66,14 +65,14 @@ const char *const baton_literal_settings[] = {
 };
 const int	baton_literal_settings_count = lengthof(baton_literal_settings);
 
-/* The analysis that runs under settings of ours, if any. */
+/* The analysis that runs under described settings, if any. */
 static ParseState *analysis = NULL;
 static PlanSettings *analysis_settings = NULL;
 static int	analysis_nest_level = 0;
 
 /*
- * May the text hold a literal, or compare something with NULL?  Parameters are
- * dollars followed by a digit.
+ * Might the text hold a literal, or compare something with NULL? Parameters
+ * are a dollar sign followed by a digit.
  */
 static bool
 has_literal(const char *query)
@@ -103,12 +102,12 @@ settings_in_force(void)
 	{
 		config_var_value value;
 
-		/* built in, so the records stay where they are */
+		/* built in, so the records do not move */
 		if (records[i] == NULL)
 			records[i] = baton_guc_find(baton_literal_settings[i]);
 		value = baton_guc_active(records[i]);
 		baton_guc_append_text(records[i], &value, &result);
-		/* values of these hold no newline */
+		/* these values contain no newline */
 		appendStringInfoChar(&result, '\n');
 	}
 	return result.data;
@@ -137,7 +136,7 @@ apply(const char *settings)
 	}
 }
 
-/* The plan's context may live long: do not pile up in it. */
+/* The plan's context may live long: settings must not accumulate in it. */
 static void
 forget_settings(PlanSettings *own)
 {
@@ -148,8 +147,8 @@ forget_settings(PlanSettings *own)
 }
 
 /*
- * The memory that the ParseState lies in goes, after an error: another one
- * may come to lie at the same address.
+ * After an error the memory of the ParseState is freed; another one may then
+ * have the same address.
  */
 static void
 analysis_has_gone(void *argument)
@@ -172,7 +171,7 @@ analysis_begins(ParseState *pstate, void *argument)
 
 	if (own->armed && baton_search_path_matches(&own->path))
 	{
-		/* armed until it ends: it may fail, for want of a lock, say */
+		/* armed until it ends: it may fail, for want of a lock for example */
 		callback = palloc(sizeof(MemoryContextCallback));
 		callback->func = analysis_has_gone;
 		callback->arg = pstate;
@@ -187,7 +186,7 @@ analysis_begins(ParseState *pstate, void *argument)
 		MemoryContext caller = MemoryContextSwitchTo(own->plan->context);
 		char	   *now = settings_in_force();
 
-		/* the search path may be another, too */
+		/* the search path may have changed, too */
 		own->armed = false;
 		own->changed = true;
 		forget_settings(own);
@@ -217,7 +216,7 @@ settings_find(const CachedPlanSource *plan)
 	return (PlanSettings *) plan->parserSetupArg;
 }
 
-/* Only statements that are analysed, and have a literal, are looked after. */
+/* Only statements that are analysed, and have a literal, need settings. */
 static PlanSettings *
 look_after(CachedPlanSource *plan)
 {
@@ -234,8 +233,8 @@ look_after(CachedPlanSource *plan)
 }
 
 /*
- * From now on its next analysis is to be by its settings, if the search path
- * is this one then.
+ * The plan's next analysis shall run under its settings, if the search path is
+ * this one then.
  */
 static void
 arm(PlanSettings *own, List *schemas, bool add_catalog, bool add_temp)
@@ -261,8 +260,8 @@ baton_settings_note(CachedPlanSource *plan)
 }
 
 /*
- * The plan was made from a description with these settings (NULL: none), and not
- * analysed.
+ * The plan was made from a description with these settings (NULL: none), and
+ * not analysed.
  */
 static void
 settings_attach(CachedPlanSource *plan, const char *described,
@@ -306,7 +305,7 @@ baton_settings_make_common(CachedPlanSource *common)
 	if (own == NULL || own->settings == NULL || own->armed)
 		return;
 
-	/* analysed: this is the path that was described */
+	/* it was analysed: this is the path that was described */
 	Assert(common->search_path != NULL);
 	caller = MemoryContextSwitchTo(common->context);
 	arm(own, common->search_path->schemas, common->search_path->addCatalog,
@@ -371,21 +370,21 @@ baton_settings_disarm(CachedPlanSource *plan)
  *		A prepared statement as bytes: the value of a STATEMENT or UNNAMED item.
  *
  * Equal statements have equal bytes, so that the dispatcher keeps them once,
- * and a backend can compare what it has with what is described.
+ * and a backend can compare its statement with a description.
  *
  * The text alone does not say which statement is meant, nor how it was read:
- *	- The text of SQL's PREPARE is the whole string that the client sent; the
- *	  place of the statement in it is described too.
- *	- The raw parser depends on standard_conforming_strings.  Which value the
- *	  text was read with is found by reading it again and comparing trees.
- *	- Parse analysis reads literals by DateStyle and the like, so a text that
- *	  may hold a literal is described with these settings.
+ * - The text of SQL's PREPARE is the whole string that the client sent; the
+ *   position of the statement in it is described, too.
+ * - The raw parser depends on standard_conforming_strings. The value under
+ *   which the text was read is found by reading it again and comparing trees.
+ * - Parse analysis reads literals by DateStyle and the like, so a text that
+ *   may hold a literal is described with these settings.
  * ----------------------------------------------------------------
  */
 
 #define DESCRIPTION_FORMAT 1
 
-/* More than all of a description but the text. */
+/* Upper bound of a description's size without the text. */
 #define DESCRIPTION_SPARE (1024 * 1024)
 
 typedef struct ResultHead
@@ -420,13 +419,13 @@ typedef struct ResultColumn
 
 /*
  * Reading a text again must not repeat its notices (truncated identifiers,
- * escape string warnings), to the client least of all.
+ * escape string warnings), above all not to the client.
  *
- * Errors must stay what they are: errstart() (elog.c) decides by these settings
- * who is told of an error when it is raised, and one that nobody is told of
- * (for want of memory, say) would leave the client with a ReadyForQuery alone
- * for an answer.  LOG passes where ERROR does, hence what pg_parse_query() and
- * pg_analyze_and_rewrite_*() (postgres.c) tell at that level is switched off.
+ * Errors must be reported as before: errstart() (elog.c) decides by these
+ * settings where an error goes when it is raised. An error that goes nowhere
+ * (out of memory, for example) would leave the client with a ReadyForQuery as
+ * the only answer. LOG passes where ERROR does, so what pg_parse_query() and
+ * pg_analyze_and_rewrite_*() (postgres.c) log at that level is switched off.
  */
 static void
 quiet_begin(Quiet *quiet)
@@ -453,7 +452,7 @@ quiet_end(const Quiet *quiet)
 	log_parser_stats = quiet->log_parser_stats;
 }
 
-/* NIL if the text cannot be read, for whatever reason but want of memory. */
+/* NIL if the text cannot be read, for any reason except want of memory. */
 static List *
 parse_readable(const char *text)
 {
@@ -479,8 +478,8 @@ parse_readable(const char *text)
 }
 
 /*
- * Raw parse trees of a text, read as it was read first.  scan.l looks at these
- * three variables and at no other.  NIL if it cannot be read.
+ * Raw parse trees of a text, read as the first time. scan.l looks at these
+ * three variables only. NIL if it cannot be read.
  */
 static List *
 parse_text(const char *text, bool old_strings)
@@ -511,13 +510,13 @@ parse_text(const char *text, bool old_strings)
 }
 
 /*
- * The statement of a text that lies at the place described.
+ * The statement at the described position of a text.
  *
- * The text of SQL's PREPARE is the whole string that the client sent, however many
- * statements there are in it, and PrepareQuery() (prepare.c) gives the statement
- * within PREPARE the place of the PREPARE itself.  Only that is read, behind
- * blanks in place of what comes before it: so what a node remembers of its place
- * is what it was, and many PREPAREs in one string do not cost a reading of it each.
+ * The text of SQL's PREPARE is the whole string that the client sent, with all
+ * its statements, and PrepareQuery() (prepare.c) gives the statement within
+ * PREPARE the position of the PREPARE itself. Only that part is read, with
+ * blanks in place of the text before it: so the positions in nodes do not
+ * change, and a string of many PREPAREs is not read as a whole for each.
  */
 static RawStmt *
 parse_statement(const char *text, bool from_sql, int location, int length, bool old_strings)
@@ -583,9 +582,8 @@ read_with_old_strings(const CachedPlanSource *plan, bool from_sql)
 }
 
 /*
- * The raw parse tree of the statement; NULL if it cannot be had.
- *
- * Outside transactions, too: the raw parser looks at no catalog.
+ * The raw parse tree of the statement; NULL if it cannot be made. Needs no
+ * transaction: the raw parser looks at no catalog.
  */
 static RawStmt *
 statement_parse(const Description *description)
@@ -709,7 +707,7 @@ baton_statement_describe(StringInfo value, const CachedPlanSource *plan,
 	appendBinaryStringInfo(value, plan->query_string, head.text_length);
 }
 
-/* Takes the next bytes of a value; false if there are not so many. */
+/* Takes the next bytes of a value; returns false if there are too few. */
 static bool
 take(const char **value, Size *length, void *target, Size size)
 {
@@ -767,9 +765,8 @@ take_result(const char **value, Size *length)
 }
 
 /*
- * Takes a description apart, in the current context.  False if it is not one.
- *
- * Takes a description apart, in the current context.
+ * Parses a description, in the current context. Returns false if it is not a
+ * description.
  */
 static bool
 statement_understand(Description *description, const char *value, Size length)
@@ -817,7 +814,7 @@ statement_understand(Description *description, const char *value, Size length)
 	return value[head->text_length - 1] == '\0';
 }
 
-/* A value lies at any address. */
+/* A value need not be aligned. */
 static uint8
 flags_of(const char *value, Size length)
 {
@@ -844,23 +841,23 @@ baton_statement_has_settings(const char *value, Size length)
 /* ----------------------------------------------------------------
  *		Making a prepared statement from its description.
  *
- * A statement is described by what plancache.c needs to analyse it again, and
- * by what it must not forget when it does: text, place in the text, parameter
- * types, options, and the description of its result.  Analysis itself is left
- * to plancache.c: a statement is made *invalid*, and RevalidateCachedQuery()
- * (plancache.c) analyses it when it is first used, under the locks, snapshot,
- * role and search_path of that moment.  That is what the server does with any
- * statement after an invalidation message, so the client gets the server's own
- * errors, "cached plan must not change result type" included, and statements
- * that are never used here cost a raw parse only.
+ * A description contains what plancache.c needs to analyse the statement
+ * again, and what it must keep when it does: text, position in the text,
+ * parameter types, options, and the description of its result. plancache.c
+ * does the analysis: a statement is made *invalid*, and
+ * RevalidateCachedQuery() (plancache.c) analyses it when it is first used,
+ * under the locks, snapshot, role and search_path of that moment. The server
+ * does that with any statement after an invalidation message, so the client
+ * gets the server's own errors, "cached plan must not change result type"
+ * included, and statements that are never used here cost only a raw parse.
  *
- * Two things are not as after an invalidation:
- *	- Statements that need no parse analysis (stmt_requires_parse_analysis())
- *	  are never revalidated, so their one Query node is made here.
- *	- A literal is read when its statement is analysed: '1/2/2020'::date by the
- *	  DateStyle of that moment.  So a text that holds a literal is described
- *	  with the settings it was analysed under, and its first analysis here is done
- *	  under these.
+ * Two things differ from an invalidation:
+ * - Statements that need no parse analysis (stmt_requires_parse_analysis())
+ *   are never revalidated, so their single Query node is made here.
+ * - A literal is read when its statement is analysed: '1/2/2020'::date by the
+ *   DateStyle of that moment. So a text that holds a literal is described with
+ *   the settings under which it was analysed, and its first analysis here runs
+ *   under these.
  * ----------------------------------------------------------------
  */
 

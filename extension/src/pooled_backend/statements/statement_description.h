@@ -20,47 +20,50 @@
 #include "pg_catalogs.h"
 
 /* ----------------------------------------------------------------
- *		The settings that literals of a prepared statement were read by.
+ *		The settings by which the literals of a prepared statement were read.
  * ----------------------------------------------------------------
  */
 
 /*
- * Lies in the plan's context, is the argument of its parser setup callback.
+ * Allocated in the plan's context; the argument of its parser setup callback.
  */
 typedef struct PlanSettings
 {
 	CachedPlanSource *plan;
 	const char *settings;		/* those of its analysis, as one string; NULL:
-								 * it will be analysed by those in force then */
-	bool		shared;			/* that and the path are a common statement's */
-	bool		armed;			/* not analysed here yet: to be, by settings */
-	bool		changed;		/* not what baton_settings_changed() told last */
-	BatonSearchPath path;		/* if armed: the search path it was analysed
-								 * under */
+								 * the settings in force will apply */
+	bool		shared;			/* settings and path belong to a common
+								 * statement */
+	bool		armed;			/* not analysed here yet: it will be, under
+								 * the settings */
+	bool		changed;		/* differs from what baton_settings_changed()
+								 * last told */
+	BatonSearchPath path;		/* if armed: the search path under which it
+								 * was analysed */
 } PlanSettings;
 
-/* What input functions look at. */
+/* The settings that input functions look at. */
 extern const char *const baton_literal_settings[];
 extern const int baton_literal_settings_count;
 
 /* The plan has just been analysed, under the settings in force. */
 extern void baton_settings_note(CachedPlanSource *plan);
 
-/* Are its settings others than last time? */
+/* Do its settings differ from last time? */
 extern bool baton_settings_changed(CachedPlanSource *plan);
 
 /*
- * A common statement has settings and search path as they are described, for
- * plans that refer to it (session_statements.c), which are analysed by these if it
- * is invalid.
+ * A common statement has the described settings and search path for plans that
+ * refer to it (session_statements.c). These are analysed under them if the
+ * common statement is invalid.
  */
 extern void baton_settings_make_common(CachedPlanSource *common);
 extern void baton_settings_share(CachedPlanSource *plan, const CachedPlanSource *common);
 
-/* The plan is to be analysed again, as it was first. */
+/* The plan must be analysed again, as the first time. */
 extern void baton_settings_rearm(CachedPlanSource *plan, const CachedPlanSource *common);
 
-/* Is what the plan was analysed to what the common statement describes? */
+/* Was the plan analysed under what the common statement describes? */
 extern bool baton_settings_fit(const CachedPlanSource *plan, const CachedPlanSource *common);
 
 /* The session discards its plans. */
@@ -83,11 +86,11 @@ extern void baton_settings_analysis_ends(const ParseState *pstate);
 #define STATEMENT_HAS_SETTINGS 32
 
 /*
- * The head of a description.  Followed by: parameter types; if there is a
- * result, a ResultHead and a ResultColumn each; if there are settings, the
- * search path's schemas and the settings' text with its NUL; the statement's
- * text with its NUL.  All zeroed before they are filled, because equal
- * statements must have equal bytes.
+ * The head of a description. Followed by: parameter types; if there is a
+ * result, a ResultHead and one ResultColumn per column; if there are settings,
+ * the search path's schemas and the settings' text with its NUL; the
+ * statement's text with its NUL. All are zeroed before they are filled,
+ * because equal statements must have equal bytes.
  */
 typedef struct DescriptionHead
 {
@@ -107,7 +110,7 @@ typedef struct DescriptionHead
 #define PATH_ADD_CATALOG 1
 #define PATH_ADD_TEMP 2
 
-/* A description taken apart; points into the value where it can. */
+/* A parsed description; points into the value where possible. */
 typedef struct Description
 {
 	DescriptionHead head;
@@ -120,7 +123,7 @@ typedef struct Description
 
 /*
  * False if the text is so long that no memory can hold the description, or the
- * session's context cannot be told any more, for having been too large.
+ * session's context was too large and can no longer be reported.
  */
 extern bool baton_statement_is_describable(const CachedPlanSource *plan);
 
@@ -129,11 +132,11 @@ extern void baton_statement_describe(StringInfo value,
 									 const CachedPlanSource *plan,
 									 bool from_sql);
 
-/* What the head of a description says; false of what is none. */
+/* What the head of a description says; false if it is not a description. */
 extern bool baton_statement_is_from_sql(const char *value, Size length);
 extern bool baton_statement_has_settings(const char *value, Size length);
 
-/* While statements are read and made again, only errors are told. */
+/* While statements are read and made again, only errors are reported. */
 typedef struct Quiet
 {
 	int			client_min_messages;
@@ -149,15 +152,16 @@ typedef struct Quiet
  */
 
 /*
- * Makes an unsaved plan below the current context; no transaction is needed,
- * no catalog is looked at.  NULL if the description cannot be understood.
+ * Makes an unsaved plan below the current context, without a transaction and
+ * without looking at catalogs. Returns NULL if the description cannot be
+ * understood.
  */
 extern CachedPlanSource *baton_statement_make(const char *value, Size length,
 											  bool *from_sql);
 
 /*
- * Turns a saved plan into the one that is described, in place.  False if that
- * cannot be done; the plan is then as it was.
+ * Turns a saved plan into the described one, in place. Returns false if that
+ * is impossible; the plan is then unchanged.
  */
 extern bool baton_statement_refill(CachedPlanSource *plan,
 								   const char *value, Size length);

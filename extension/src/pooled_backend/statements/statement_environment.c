@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * statement_environment.c
- *		What analysis and planning of a statement depend on beside its text.
+ *		What analysis and planning of a statement depend on besides its text.
  *
  * Portions Copyright (c) 2026, the pg_baton developers
  *
@@ -31,10 +31,10 @@
 #include "statement_environment.h"
 
 /* ----------------------------------------------------------------
- *		What a statement's trees and plan hold of the moment they were made at.
+ *		What a statement's trees and plan keep of the moment when they were made.
  *
  * Parse analysis turns literals into constants: the name of an object into its
- * OID, an enum's label into its OID, 'now' into the time.  The planner copies
+ * OID, an enum's label into its OID, 'now' into the time. The planner copies
  * the body of a function in SQL into its caller (inline_function, clauses.c).
  * PostgreSQL sends no invalidation when the same literal or body would mean
  * something else; docs/design/shared-caches.md says what follows for sharing.
@@ -44,11 +44,11 @@
 typedef struct Finding
 {
 	BatonBindings *bindings;
-	const char *text;			/* NULL: it has no word for a moment */
+	const char *text;			/* NULL: it contains no word for a moment */
 	Size		length;
 } Finding;
 
-/* What datetime.c reads as a moment, wherever it stands in a literal. */
+/* Words that datetime.c reads as a moment, anywhere in a literal. */
 static const char *const moment_words[] = {"now", "today", "tomorrow", "yesterday"};
 static const char moment_letters[] = "nNtTyY";
 
@@ -58,7 +58,7 @@ is_letter(char c)
 	return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
 }
 
-/* The text may go on beyond its length. */
+/* The text may continue beyond `length`. */
 static bool
 has_moment_word(const char *text, Size length)
 {
@@ -79,7 +79,7 @@ has_moment_word(const char *text, Size length)
 	return false;
 }
 
-/* Does the literal at this place of the text have such a word? */
+/* Does the literal at this position of the text contain such a word? */
 static bool
 literal_is_moment(const Finding *finding, int location)
 {
@@ -92,14 +92,14 @@ literal_is_moment(const Finding *finding, int location)
 	if (*begin >= '0' && *begin <= '9')
 		return false;
 	if (*begin == '$')
-		return true;			/* its end is not looked for */
+		return true;			/* its end is not searched */
 	begin = strchr(begin, '\'');
 	if (begin == NULL)
 		return false;
 	end = strchr(++begin, '\'');
 	if (end == NULL)
 		end = finding->text +finding->length;
-	/* escapes (E, U&) may hide one */
+	/* escapes (E, U&) may hide a word */
 	return memchr(begin, '\\', end - begin) != NULL || has_moment_word(begin, end - begin);
 }
 
@@ -172,7 +172,10 @@ look_at_constant(Finding *finding, const Const *constant)
 
 typedef bool (*Walker) (Node *node, void *context);
 
-/* What a query consists of; of a utility command, what is analysed with it. */
+/*
+ * Walks the parts of a query; of a utility command, those that are analysed
+ * with it.
+ */
 static bool
 walk_query(Query *query, Walker walker, void *context, int flags)
 {
@@ -245,7 +248,7 @@ add_types(List **types, List *more)
 		add_type(types, lfirst_oid(cell));
 }
 
-/* The types of this node itself. */
+/* Adds the types of this node itself. */
 static void
 add_types_of(List **types, Node *node)
 {
@@ -281,7 +284,10 @@ add_types_of(List **types, Node *node)
 	}
 }
 
-/* Rules and defaults that are stored have lost the place in their text (readfuncs.c). */
+/*
+ * Stored rules and defaults have lost the position in their text
+ * (readfuncs.c).
+ */
 static void
 add_function(List **functions, Node *node)
 {
@@ -301,7 +307,7 @@ add_function(List **functions, Node *node)
 		*functions = list_append_unique_oid(*functions, ((TableSampleClause *) node)->tsmhandler);
 }
 
-/* What is looked for: NULL is not. */
+/* What is searched for; members that are NULL are not. */
 typedef struct Named
 {
 	List	  **types;
@@ -320,7 +326,7 @@ find_named(Node *node, void *context)
 						  QTW_EXAMINE_RTES_BEFORE);
 	if (named->types != NULL)
 		add_types_of(named->types, node);
-	/* what is in it is walked by itself */
+	/* its contents are walked separately */
 	if (IsA(node, RangeTblEntry))
 		return false;
 	if (named->functions != NULL)
@@ -399,46 +405,49 @@ baton_bindings_is_users_sql(Oid function)
 }
 
 /* ----------------------------------------------------------------
- *		What analysis and planning of a statement take in beside its text.
+ *		What analysis and planning of a statement depend on besides its text.
  *
- * Which is: the role; the search path; the settings that literals are read by,
- * that folded functions format by, and that say how to rewrite and plan; whose
- * temporary objects there are.  plancache.c compares the search path, and role
- * and row security where a policy is involved, and nothing of the rest: a plan
- * keeps what the rest has made of it.  So a statement is shared by sessions
- * only within one environment, which is the values of all that a session can
- * set, but for what neither analysis nor planning looks at.
+ * These are: the role; the search path; the settings by which literals are
+ * read, by which folded functions format, and that say how to rewrite and
+ * plan; the session whose temporary objects exist. plancache.c compares the
+ * search path, and role and row security where a policy is involved, and none
+ * of the rest: a plan keeps what the rest has made of it. So sessions share a
+ * statement only within one environment: the values of all that a session can
+ * set, except what neither analysis nor planning looks at.
  *
- * Not here: placeholders (SET app.tenant_id), which no code but
- * current_setting() and the user's functions can read.  current_setting() is
- * stable, so the planner takes it for an estimate at most.  A user's function that is
- * called immutable, but reads one, is folded: so it is noticed if the planner
- * executes such a function, and the generic plan is then its session's only.
+ * Not included: placeholders (SET app.tenant_id), which only current_setting()
+ * and user-defined functions can read. current_setting() is stable, so the
+ * planner uses it at most for an estimate. A user's function that is marked
+ * immutable but reads a placeholder is folded: so the planner's execution of
+ * such a function is noticed, and the generic plan then belongs to its session
+ * only.
  *
- * The environment is read when a statement is looked up for the first time since
- * its session came.  Usually nothing was set since the session was put in place:
- * then it is a function of the version of its context, and kept by it.  Whatever
- * sets something is noticed (statement_tracking.c), and what analysis and planning
- * have made up to then is told apart from what they make afterwards (the
- * epoch): SET LOCAL is undone at the transaction's end, a function's SET clause at its
- * return, both without a sign of their own, but their beginnings and ends are
- * known.  The server's own code takes another role without any sign, the owner's of a
- * table (SetUserIdAndSecContext: foreign keys' actions, and so the triggers they
- * fire, REFRESH, ANALYZE, CREATE INDEX); so the role is looked at as statements are
- * looked up, and at each analysis' end and planning's beginning.  From 17 on some of that
- * sets the search path likewise, which plancache.c compares by itself.  Only set_config() is announced earlier than it sets, so nothing is
- * told apart between the two.
+ * The environment is read when a statement is looked up for the first time
+ * since its session came. Usually nothing was set since the session was put in
+ * place: then the environment is a function of its context's version, and is
+ * cached by it. Every change of a setting is noticed (statement_tracking.c),
+ * and what analysis and planning have made until then is distinguished from
+ * what they make afterwards (the epoch). SET LOCAL is undone at the
+ * transaction's end, a function's SET clause at its return; neither is
+ * announced, but their beginnings and ends are known. The server's own code
+ * switches to another role without notice, the owner of a table
+ * (SetUserIdAndSecContext: foreign keys' actions, and so the triggers they
+ * fire, REFRESH, ANALYZE, CREATE INDEX); so the role is checked when
+ * statements are looked up, at the end of each analysis and at the beginning
+ * of planning. From 17 on some of that code also sets the search path, which
+ * plancache.c itself compares. Only set_config() is announced before it sets,
+ * so nothing is distinguished between the two.
  * ----------------------------------------------------------------
  */
 
-/* A parameter's value, where it is. */
+/* The address of a parameter's value. */
 typedef struct Setting
 {
 	enum config_type type;
 	void	   *variable;
 } Setting;
 
-/* What a version of a session's context makes of the environment. */
+/* The environment that results from a version of a session's context. */
 typedef struct KnownEnvironment
 {
 	uint64		version;
@@ -459,7 +468,10 @@ static KnownEnvironment *known = NULL;
 
 static void (*before_change) (void) = NULL;
 
-/* What neither analysis nor planning looks at, in the groups that are taken. */
+/*
+ * Parameters that neither analysis nor planning looks at, in the groups that
+ * are included.
+ */
 static bool
 is_indifferent(const struct config_generic *record)
 {
@@ -588,7 +600,7 @@ read_environment(void)
 	return sum;
 }
 
-/* plancache.c compares it as a part of the search path. */
+/* plancache.c compares this as part of the search path. */
 static bool
 temporary_namespace_is_shown(void)
 {
@@ -692,8 +704,8 @@ baton_environment_is_stable(void)
 }
 
 /*
- * Before the settings go back to what they were (AtEOXact_GUC comes later, in
- * CommitTransaction() and AbortTransaction(), xact.c).
+ * Called before the settings return to their old values (AtEOXact_GUC comes
+ * later, in CommitTransaction() and AbortTransaction(), xact.c).
  */
 void
 baton_environment_transaction(void)

@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * statement_environment.h
- *		What analysis and planning of a statement depend on beside its text.
+ *		What analysis and planning of a statement depend on besides its text.
  *
  * Portions Copyright (c) 2026, the pg_baton developers
  *
@@ -15,7 +15,7 @@
 #include "baton_shared.h"
 
 /* ----------------------------------------------------------------
- *		What a statement's trees and plan hold of the moment they were made at.
+ *		What a statement's trees and plan keep of the moment when they were made.
  * ----------------------------------------------------------------
  */
 
@@ -25,20 +25,24 @@ typedef struct BatonBindings
 								 * relation or type */
 	bool		functions;		/* or of a function */
 	bool		roles;			/* or of a role */
-	bool		constants;		/* one of a user's type, such as an enum */
-	bool		moment;			/* one that is the time itself ('now') */
+	bool		constants;		/* a constant of a user's type, such as an
+								 * enum */
+	bool		moment;			/* a constant that is the time itself ('now') */
 } BatonBindings;
 
-/* Of analysed trees; reads no catalog. */
+/* For analysed trees; reads no catalog. */
 extern void baton_bindings_find(BatonBindings *bindings, List *queries, const char *text);
 
-/* Users' types that values in analysed trees are converted to. */
+/* User-defined types that values in analysed trees are converted to. */
 extern List *baton_bindings_types(List *queries);
 
-/* Functions that their text calls by a name, not those of views and defaults. */
+/*
+ * Functions that their text calls by name, without those of views and
+ * defaults.
+ */
 extern List *baton_bindings_functions(List *queries);
 
-/* Both of one query, by one walk. */
+/* Both for one query, in one walk. */
 extern void baton_bindings_types_and_functions(Query *query, List **types, List **functions);
 
 /* Does the analysed query hold the time itself? */
@@ -47,17 +51,17 @@ extern bool baton_bindings_moment(Query *query, const char *text);
 /* Does it hold a function as a constant ('f'::regproc)? */
 extern bool baton_bindings_function_constant(Query *query);
 
-/* Is it a function in SQL of a user's?  Reads catalogs. */
+/* Is it a user-defined function in SQL? Reads catalogs. */
 extern bool baton_bindings_is_users_sql(Oid function);
 
 /* ----------------------------------------------------------------
- *		What analysis and planning of a statement take in beside its text.
+ *		What analysis and planning of a statement depend on besides its text.
  * ----------------------------------------------------------------
  */
 
 /*
- * An environment.  The role is compared itself: settings that give a wanted number can be
- * found, and must not give the rights of another.
+ * An environment. The role is compared itself: settings that yield a wanted
+ * number can be found, and must not give another role's rights.
  */
 typedef struct StatementEnvironment
 {
@@ -75,28 +79,31 @@ baton_same_environment(StatementEnvironment one, StatementEnvironment other)
 extern StatementEnvironment baton_statement_environment(void);
 
 /*
- * Once: who must know before the environment changes, of plans that are still
- * what it was until then.  Cannot fail.
+ * Called once: `before` is called before the environment changes, while plans
+ * are still as they were made in it. Cannot fail.
  */
 extern void baton_environment_watch(void (*before) (void));
 
 /*
- * A session is put in place, with that version of its context; the same as was
- * in place before?
+ * A session is put in place, with that version of its context; `same`: it is
+ * the session that was in place before.
  */
 extern void baton_environment_install(uint64 context_version, bool same);
 
-/* The environment is about to change, or may be. */
+/* The environment is about to change, or may change. */
 extern void baton_environment_changes(void);
 
-/* Something is looked up, analysed or planned: by whom? */
+/* Something is looked up, analysed or planned: checks the current role. */
 extern void baton_environment_look_at_role(void);
 
-/* It may change at any moment, until the client's command is complete. */
+/*
+ * The environment may change at any moment until the client's command is
+ * complete.
+ */
 extern void baton_environment_is_volatile(void);
 extern void baton_environment_is_stable(void);
 
-/* From pg_baton.c: a transaction or subtransaction is on its way to an end. */
+/* Called from pg_baton.c: a transaction or subtransaction ends. */
 extern void baton_environment_transaction(void);
 
 #endif							/* BATON_STATEMENT_ENVIRONMENT_H */

@@ -35,22 +35,23 @@
 /* ----------------------------------------------------------------
  *		The functions that a call by name may mean.
  *
- * A call means another function when one of its name is made, replaced, renamed or
- * moved in a schema where it is looked for, and may do so when one of that name goes that
- * was not chosen (func_select_candidate(), parse_func.c: a candidate of
- * another type category keeps unknown literals from being resolved).
- * plancache.c follows the function that was chosen, and no other.
+ * A call means another function when a function of its name is made, replaced,
+ * renamed or moved in a schema where it is looked for. It may also do so when
+ * a function of that name goes that was not chosen (func_select_candidate(),
+ * parse_func.c: a candidate of another type category keeps unknown literals
+ * from being resolved). plancache.c follows the chosen function only.
  *
- * An invalidation of PROCNAMEARGSNSP has the arguments in its hash, so it tells no
- * name.  That of PROCOID tells the OID (pg_catalogs.c).  So a changed function is
- * known by its OID at once, and by its name and schema as soon as a transaction can
- * look it up.  What a function that has gone, or has another name now, was called
- * cannot be looked up: so what is kept has the OIDs of those that competed with
- * the chosen one when the call was analysed.
+ * An invalidation of PROCNAMEARGSNSP has the arguments in its hash, so it
+ * tells no name. An invalidation of PROCOID tells the OID (pg_catalogs.c). So
+ * a changed function is known by its OID at once, and by its name and schema
+ * as soon as a transaction can look it up. The old name of a function that was
+ * dropped or renamed cannot be looked up: so what is kept has the OIDs of the
+ * functions that competed with the chosen one when the call was analysed.
  *
- * They are looked up as a query is analysed and noted here, by the chosen
- * function and the search path, until what is kept of the query takes them over.  With
- * too many of them all are forgotten; who asks then must take any function for one.
+ * They are looked up when a query is analysed and noted here, by the chosen
+ * function and the search path, until what is kept of the query takes them
+ * over. If there are too many, all are forgotten; a caller must then assume
+ * that any function is meant.
  * ----------------------------------------------------------------
  */
 
@@ -58,7 +59,7 @@
 #define NOTED_MAX 1024
 #define COMPETITORS_MAX 64
 
-/* Of the hashes of OIDs. */
+/* Salt of the hashes of OIDs. */
 #define OID_SALT 0x51ED270B
 
 typedef struct CalledKey
@@ -70,14 +71,14 @@ typedef struct CalledKey
 typedef struct Called
 {
 	CalledKey	key;
-	uint64		age;			/* changes there had been */
+	uint64		age;			/* number of changes by then */
 	BatonCompetitors competitors;
 } Called;
 
 static MemoryContext noted_context = NULL;
 static HTAB *noted = NULL;
 
-/* Those that have changed and are to be looked up. */
+/* Changed functions that are still to be looked up. */
 static Oid	changed[CHANGED_MAX];
 static int	changed_count = 0;
 static bool changed_too_many = false;
@@ -96,7 +97,7 @@ forget_all(void)
 						HASH_ELEM | HASH_BLOBS | HASH_CONTEXT);
 }
 
-/* Once a backend. */
+/* Called once per backend. */
 static void
 called_attach(void)
 {
@@ -112,8 +113,9 @@ hash_of(const char *name, Oid schema)
 }
 
 /*
- * The row of a function has changed, as an invalidation of PROCOID says; false if
- * it is one of the server's own, which any call may mean.  The hash of its OID.
+ * The row of a function has changed, as an invalidation of PROCOID says.
+ * Returns false if it is one of the server's own, which any call may mean.
+ * Sets the hash of its OID.
  */
 static bool
 called_changed(uint32 invalidation, uint32 *hash)
@@ -144,7 +146,7 @@ called_name_changed(BatonFunctionNamed named)
 {
 	bool		all_known = true;
 
-	/* a look-up may take in further changes */
+	/* a look-up may process further changes */
 	for (int i = 0; i < changed_count && !changed_too_many; i++)
 	{
 		HeapTuple	tuple = SearchSysCache1(PROCOID, ObjectIdGetDatum(changed[i]));
@@ -153,7 +155,7 @@ called_name_changed(BatonFunctionNamed named)
 		if (!HeapTupleIsValid(tuple))
 			continue;
 		form = (Form_pg_proc) GETSTRUCT(tuple);
-		/* which is looked into though search_path does not name it */
+		/* this schema is searched even if search_path does not name it */
 		if (form->pronamespace == PG_CATALOG_NAMESPACE)
 			all_known = false;
 		named(hash_of(NameStr(form->proname), form->pronamespace));
@@ -269,103 +271,107 @@ baton_called_competitors(Oid function, const BatonSearchPath *path)
 /* ----------------------------------------------------------------
  *		The names in a statement that a new object could hide.
  *
- * A statement that was analysed goes on to mean the objects it meant, though one
- * of the same name is made in a schema that comes earlier in the search path:
- * plancache.c is not told of that.  On a connection of its own a session that
- * prepares after that means the new one, but here it would be given what
- * was analysed for another.  So a common statement (statement_cache.c) is to be
- * analysed again when an object is made, or renamed, that a name of its could
- * mean now.
+ * An analysed statement goes on to mean the objects that it meant, even if an
+ * object of the same name is made in a schema that comes earlier in the search
+ * path: plancache.c is not told. On a direct connection a session that
+ * prepares after that means the new object, but here it would get what was
+ * analysed for another session. So a common statement (statement_cache.c) must
+ * be analysed again when an object is made, or renamed, that one of its names
+ * could now mean.
  *
- * Every new row of pg_class and pg_type is told to all backends as an
+ * Every new row of pg_class and pg_type is announced to all backends as an
  * invalidation of the catalog caches by name, with the hash value of name and
- * schema (PrepareToInvalidateCacheTuple, catcache.c); of its own changes a
- * transaction's backend hears at the next command.  Relations and types are
- * compared by that value, for each unqualified name and each schema of the path;
- * others (a temporary table each transaction, say) cost a look at a bitmap.
- * Functions are looked up by their OID before a statement is,
- * and compared likewise.  What was analysed in a stay is compared with all that was
- * made since the stay began.  Operators and schemas are plancache.c's own:
- * InitPlanCache() has callbacks that reset all plans.
+ * schema (PrepareToInvalidateCacheTuple, catcache.c); a transaction's own
+ * backend processes it at the next command. Relations and types are compared
+ * by that value, for each unqualified name and each schema of the path; others
+ * (a temporary table in each transaction, for example) cost a look at a
+ * bitmap. Functions are looked up by their OID before a statement is, and
+ * compared in the same way. What was analysed in a stay is compared with
+ * everything made since the stay began. Operators and schemas are left to
+ * plancache.c: InitPlanCache() has callbacks that reset all plans.
  *
- * A type that values are converted to counts whatever schema its name was written
- * with, and so do the types that it is made of, and the relations that hold the
- * attributes of composite ones: a statement holds the type's OID, of which
- * plancache.c is not told, and constants as they were laid out.  The catalog is asked
- * for the names when a query is analysed.  An attribute that is dropped, renamed or
- * gets another type writes no row of pg_class or pg_type: the relation cache tells of
- * it, by the relation's OID.
+ * A type that values are converted to counts whatever schema its name was
+ * written with, and so do its component types, and the relations that hold the
+ * attributes of composite types: a statement holds the type's OID, about which
+ * plancache.c is not told, and constants in their old layout. The catalog is
+ * asked for the names when a query is analysed. An attribute that is dropped,
+ * renamed or gets another type writes no row of pg_class or pg_type: the
+ * relation cache announces it, by the relation's OID.
  *
- * A transaction begins by taking in what other backends have committed
- * (AtStart_Cache, xact.c), and a plan is used in one: so what was there when a
- * session prepared is known wherever it comes.  Statements are looked up just
- * before that (exec_bind_message, postgres.c), so what is looked up then is
- * among what can be told.
+ * A transaction begins by processing what other backends have committed
+ * (AtStart_Cache, xact.c), and a plan is used in a transaction: so what
+ * existed when a session prepared is known wherever the session comes.
+ * Statements are looked up just before that (exec_bind_message, postgres.c),
+ * so what is looked up then is among what can be announced.
  * ----------------------------------------------------------------
  */
 
 typedef struct UsedName
 {
-	uint32		salt;			/* says of what: 0: a relation */
+	uint32		salt;			/* the kind of object: 0: a relation */
 	const char *name;			/* in the raw parse tree */
 } UsedName;
 
 struct StatementNames
 {
-	bool		is_opaque;		/* the raw parse tree was not looked into */
+	bool		is_opaque;		/* the raw parse tree was not searched */
 	bool		unknown;		/* any object may be meant */
-	bool		inlined;		/* functions in SQL, into the generic plan */
-	BatonBindings bindings;		/* what the trees hold; known if hashed */
+	bool		inlined;		/* functions in SQL, in the generic plan */
+	BatonBindings bindings;		/* what the trees hold; valid if hashed */
 	int			count;
 	int			room;
 	UsedName   *used;
-	uint64		since;			/* not compared yet with what was made after
-								 * that; only if not hashed */
+	uint64		since;			/* number of objects made up to which it was
+								 * compared; only if not hashed */
 	bool		hashed;
 	int			hash_count;
 	int			hash_room;
-	uint32	   *hashes;			/* for each of them in each schema */
+	uint32	   *hashes;			/* of each name in each schema */
 };
 
-/* What is collected into. */
+/* What names are collected into. */
 typedef struct Collecting
 {
 	StatementNames *names;
-	bool		strings;		/* those that may name a relation or type;
-								 * nothing else */
+	bool		strings;		/* only strings that may name a relation or
+								 * type */
 } Collecting;
 
-/* Of a relation that holds a type's attributes; its OID is hashed. */
+/* For a relation that holds a type's attributes; its OID is hashed. */
 #define ROW_SALT 0x5BD1E995
 
 #define RECENT_MAX 4096
 #define BITMAP_BITS 65536
 
-/* Types whose names are noted: with more of them all are forgotten. */
+/* Types whose names are noted: if there are more, all are forgotten. */
 #define TYPES_CALLED_MAX 1024
 
-/* Strings that may name an object: the longest one, and how many names. */
+/*
+ * Strings that may name an object: the greatest length, and the greatest
+ * number.
+ */
 #define STRING_NAME_MAX (4 * NAMEDATALEN)
 #define STRING_NAMES_MAX 128
 
-/* What a type is called, and those that it is made of. */
+/* The names of a type, and of its component types. */
 typedef struct TypeCalled
 {
 	Oid			type;			/* the key */
-	uint64		made;			/* how much had been */
+	uint64		made;			/* number of objects made by then */
 	List	   *hashes;			/* of name and schema, and of relations with
-								 * attributes; empty: it has gone */
+								 * attributes; empty: the type has gone */
 } TypeCalled;
 
 static MemoryContext types_context = NULL;
 static HTAB *types_called = NULL;
 static BatonObjectMade object_made = NULL;
 static bool hash_is_checked = false;
-static uint64 bitmap[BITMAP_BITS / 64]; /* of all hashes there ever were */
-static bool any_may_be_meant = false;	/* there was a statement for which any
+static uint64 bitmap[BITMAP_BITS / 64]; /* of all hashes that statements ever
+										 * had */
+static bool any_may_be_meant = false;	/* a statement existed for which any
 										 * name counts */
 
-/* What was made of late. */
+/* The hashes of recently made objects. */
 static uint32 recent[RECENT_MAX];
 static uint64 made = 0;
 static uint64 made_before_stay = 0;
@@ -389,7 +395,10 @@ baton_names_expect(uint32 hash)
 	bitmap[hash % BITMAP_BITS / 64] |= UINT64CONST(1) << (hash % 64);
 }
 
-/* Of what may be anybody's: its hash is compared if a statement has it. */
+/*
+ * A name that any session may mean: its hash is compared if a statement has
+ * it.
+ */
 static void
 note_named(uint32 hash)
 {
@@ -404,7 +413,7 @@ note_function(uint32 invalidation)
 	uint32		hash;
 
 	if (invalidation == 0)
-		made += RECENT_MAX + 1; /* plancache.c has reset all, too */
+		made += RECENT_MAX + 1; /* plancache.c has reset all plans, too */
 	else if (!called_changed(invalidation, &hash))
 		note(BATON_ANY_FUNCTION);
 	else if (is_in_bitmap(hash))
@@ -436,7 +445,7 @@ note_made(Datum argument, int cache, uint32 hash)
 {
 	if (hash == 0)
 	{
-		made += RECENT_MAX + 1; /* plancache.c has reset all, too */
+		made += RECENT_MAX + 1; /* plancache.c has reset all plans, too */
 		return;
 	}
 	note_named(cache == TYPENAMENSP ? hash ^ BATON_TYPE_SALT : hash);
@@ -448,7 +457,7 @@ hash_of_row(Oid relation)
 	return baton_name_hash_of_oid(relation) ^ ROW_SALT;
 }
 
-/* One without an OID comes with those of all names. */
+/* An invalidation without an OID comes with those of all names. */
 static void
 note_row(Datum argument, Oid relation)
 {
@@ -459,8 +468,8 @@ note_row(Datum argument, Oid relation)
 }
 
 /*
- * Statements have taken over what they need, but those that were not looked
- * at yet: any object may be meant by these (hash_names).
+ * Statements have taken over what they need, except those that were not looked
+ * at yet: these may mean any object (hash_names).
  */
 static void
 forget_types(void)
@@ -516,7 +525,7 @@ baton_names_look_up_functions(void)
 	if (is_own)
 	{
 		if (IsTransactionOrTransactionBlock())
-			return;				/* it has failed */
+			return;				/* the analysis has failed */
 		AcceptInvalidationMessages();
 	}
 	if (!called_any_changed())
@@ -530,7 +539,10 @@ baton_names_look_up_functions(void)
 	MemoryContextSwitchTo(caller);
 }
 
-/* The name of a type, of its element or base type, and of all its attributes' types. */
+/*
+ * The names of a type, of its element or base type, and of all its attributes'
+ * types.
+ */
 static void
 find_names_of_type(List **hashes, Oid type)
 {
@@ -637,7 +649,10 @@ add(Collecting *collecting, uint32 salt, const char *name)
 	names->count++;
 }
 
-/* The last name in a string like 'schema."Name"', as an input function reads it. */
+/*
+ * Adds the last name in a string like 'schema."Name"', as an input function
+ * reads it.
+ */
 static void
 add_string(Collecting *collecting, const char *string)
 {
@@ -667,7 +682,7 @@ add_string(Collecting *collecting, const char *string)
 	add(collecting, BATON_TYPE_SALT, name);
 }
 
-/* Of ON CONFLICT ON CONSTRAINT; the index has the constraint's name. */
+/* For ON CONFLICT ON CONSTRAINT; the index has the constraint's name. */
 static void
 add_constraint(Collecting *collecting, const InsertStmt *insert)
 {
@@ -728,7 +743,7 @@ baton_names_collect(const CachedPlanSource *plan)
 				(void) collect(statement, &collecting);
 				break;
 			default:
-				names->is_opaque = true;	/* not for the walker */
+				names->is_opaque = true;	/* the walker does not support it */
 				break;
 		}
 	baton_names_analysed(names);
@@ -756,7 +771,7 @@ baton_names_inlined(StatementNames *names)
 	names->inlined = any_may_be_meant = true;
 }
 
-/* What the trees, which are new, hold beside the names that are written. */
+/* Notes what the trees, which are new, hold besides written names. */
 static void
 look_into_trees(StatementNames *names, const CachedPlanSource *plan)
 {
@@ -788,7 +803,10 @@ add_hash(StatementNames *names, uint32 hash)
 	names->hashes[names->hash_count++] = hash;
 }
 
-/* Those that a call may mean, whatever its name is written with. */
+/*
+ * Adds the functions that a call may mean, with whatever schema its name is
+ * written.
+ */
 static void
 hash_functions(StatementNames *names, const CachedPlanSource *plan)
 {
@@ -858,7 +876,7 @@ bool
 baton_names_hidden_by(const StatementNames *names, uint32 hash)
 {
 	if (!names->hashed)
-		return false;			/* will be looked at */
+		return false;			/* it will be looked at */
 	if (hash == BATON_ANY_OBJECT || hash == BATON_ANY_FUNCTION)
 		return true;
 	if (hash == BATON_ANY_ROLE)

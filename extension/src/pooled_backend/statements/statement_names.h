@@ -20,40 +20,40 @@
  * ----------------------------------------------------------------
  */
 
-/* Of the hashes of names, to tell what is called so. */
+/* Salt of the hashes of functions' names. */
 #define BATON_FUNCTION_SALT 0x7F4A7C15
 
-/* The functions that compete with the one that was chosen. */
+/* The functions that compete with the chosen one. */
 typedef struct BatonCompetitors
 {
-	bool		too_many;		/* to be listed */
+	bool		too_many;		/* too many to be listed */
 	int			count;
-	uint32	   *hashes;			/* of their OIDs, as called_changed() gives
+	uint32	   *hashes;			/* of their OIDs, as called_changed() returns
 								 * them, and of the name in each schema */
 } BatonCompetitors;
 
 /*
- * In a transaction: what those are called that have changed since the last time.
- * False if too many have.
+ * Reports the names of the functions that have changed since the last call.
+ * Returns false if too many have. Must be called in a transaction.
  */
 typedef void (*BatonFunctionNamed) (uint32 hash);
 
 /*
- * In a transaction: looks up the competitors of each of the functions, which a query
- * calls (baton_bindings_functions).
+ * Looks up the competitors of each function that a query calls
+ * (baton_bindings_functions). Must be called in a transaction.
  */
 typedef void (*BatonCompetitorFound) (uint32 hash);
 
 /*
- * What was looked up for a function as it was called with that search path; NULL: it
- * is not known any more.
+ * What was looked up for a function that was called with that search path;
+ * NULL: it is no longer known.
  */
 extern const BatonCompetitors *baton_called_competitors(Oid function,
 														const BatonSearchPath *path);
 
 /*
- * In a transaction: of a name, in any schema of the search path and in that one.
- * What is listed lies in the current memory context.
+ * Lists the functions of a name, in any schema of the search path and in the
+ * given one, in the current memory context. Must be called in a transaction.
  */
 extern void baton_called_list(BatonCompetitors *competitors, const char *name,
 							  const BatonSearchPath *path, Oid schema);
@@ -66,44 +66,44 @@ extern void baton_called_list(BatonCompetitors *competitors, const char *name,
 typedef struct StatementNames StatementNames;
 
 /*
- * An object was made; its hash is for baton_names_hidden_by().  Called whenever
- * invalidations are taken in: must not do more than mark.
+ * An object was made; its hash is for baton_names_hidden_by(). Called whenever
+ * invalidations are processed: must only mark.
  */
 typedef void (*BatonObjectMade) (uint32 hash);
 
-/* What is made or changed without a name that could be compared. */
-#define BATON_ANY_FUNCTION 0	/* one of the server's, or too many */
+/* Hashes for objects without a name that could be compared. */
+#define BATON_ANY_FUNCTION 0	/* one of the server's functions, or too many */
 #define BATON_ANY_OBJECT 1		/* casts, operator classes, text search, ... */
 #define BATON_ANY_ROLE 2
 #define BATON_ANY_ENUM 3
 
-/* Once a backend. */
+/* Called once per backend. */
 extern void baton_names_attach(BatonObjectMade made_callback);
 
 /* A transaction is under way. */
 extern void baton_names_in_transaction(void);
 
 /*
- * Functions that have changed are looked up, in a transaction of its own if
- * there is none.
+ * Looks up functions that have changed, in a transaction of its own if there
+ * is none.
  */
 extern void baton_names_look_up_functions(void);
 
-/* A query was analysed: what its types and functions are called is noted. */
+/* A query was analysed: notes the names of its types and functions. */
 extern void baton_names_query_analysed(Query *query);
 
 /*
- * The hashes of the names of a type in a query that was analysed, and of those that it
- * is made of, unsalted.  None: they are not known any more.
+ * The unsalted hashes of the names of a type in an analysed query, and of its
+ * component types. Empty: they are no longer known.
  */
 extern const List *baton_names_of_type(Oid type);
 
-/* Those of a plan, in the plan's memory. */
+/* The names of a plan, in the plan's memory. */
 extern StatementNames *baton_names_collect(const CachedPlanSource *plan);
 
 /*
- * What was made since a moment, which is told by a count; true if it matches
- * for any, or they are not known any more.  A type's hash is salted.
+ * The objects made since a moment, which is given as their count. Returns true
+ * if one matches, or if they are no longer known. A type's hash is salted.
  */
 #define BATON_TYPE_SALT 0x9E3779B9
 typedef bool (*BatonMadeMatches) (uint32 hash, void *argument);
@@ -111,30 +111,32 @@ typedef bool (*BatonMadeMatches) (uint32 hash, void *argument);
 extern uint64 baton_names_made(void);
 extern bool baton_names_made_since(uint64 since, BatonMadeMatches matches, void *argument);
 
-/* The hash of a function's OID is to be told when that function changes. */
+/*
+ * The hash of a function's OID shall be reported when that function changes.
+ */
 extern void baton_names_expect(uint32 hash);
 
-/* A session comes: what is analysed for it is analysed from now on. */
+/* A session comes: analyses from now on belong to its stay. */
 extern void baton_names_stay_begins(void);
 
 /* The plan was analysed in this stay, perhaps with another search path. */
 extern void baton_names_analysed(StatementNames *names);
 
 /*
- * Its generic plan holds bodies of functions in SQL: any object may be meant
- * there, and the role may not be allowed to call them any more.
+ * Its generic plan holds bodies of functions in SQL: these may mean any
+ * object, and the role may no longer be allowed to call them.
  */
 extern void baton_names_inlined(StatementNames *names);
 
-/* Do its trees hold the time they were made at ('now')? */
+/* Do its trees hold the time when they were made ('now')? */
 extern bool baton_names_moment(const StatementNames *names);
 
-/* May the object be one of the statement's? */
+/* May the statement mean this object? */
 extern bool baton_names_hidden_by(const StatementNames *names, uint32 hash);
 
 /*
- * A plan that was analysed is to be looked at, once a transaction has been under
- * way: true if its names may be hidden by what was made since.
+ * An analysed plan can be looked at once a transaction has begun. Returns true
+ * if objects made since may hide its names.
  */
 extern bool baton_names_can_look(void);
 extern bool baton_names_look_at(StatementNames *names, const CachedPlanSource *plan);

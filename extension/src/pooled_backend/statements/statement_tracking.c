@@ -1,8 +1,8 @@
 /*-------------------------------------------------------------------------
  *
  * statement_tracking.c
- *		What a session does to its prepared statements: noticed, planned,
- *		captured, installed.
+ *		Noticing, capturing and installing what a session does to its prepared
+ *		statements.
  *
  * Portions Copyright (c) 2026, the pg_baton developers
  *
@@ -34,25 +34,26 @@
 /* ----------------------------------------------------------------
  *		Noticing what a session does to its prepared statements.
  *
- * That a statement was looked up the table tells by itself (session_statements.c). What
- * is noticed here:
- *	- that one was just prepared: ParseComplete, and PREPARE.  The settings that its
- *	  literals were read by are noted at that moment, because they may change
- *	  before the session is captured.
- *	- that all are about to be dropped or listed.
- *	- that the session discards its plans, or may make some invalid.
- *	- whatever sets a parameter or the role, be it for a moment: SET and RESET,
- *	  set_config(), and calls of functions with a SET clause or SECURITY DEFINER
- *	  (taint_watch.c).  Analysis and plans depend on these.
- * To notice too much costs little; to notice too little would give a session what was
- * made under another's settings.
+ * The table itself shows that a statement was looked up
+ * (session_statements.c). This section notices:
+ * - that a statement was just prepared: ParseComplete, and PREPARE. The
+ *   settings by which its literals were read are noted at that moment, because
+ *   they may change before the session is captured.
+ * - that all statements are about to be dropped or listed.
+ * - that the session discards its plans, or may make some invalid.
+ * - every change of a parameter or the role, even a temporary one: SET and
+ *   RESET, set_config(), and calls of functions with a SET clause or SECURITY
+ *   DEFINER (taint_watch.c). Analysis and plans depend on these.
+ *
+ * Noticing too much costs little; noticing too little would give a session
+ * what was made under another's settings.
  * ----------------------------------------------------------------
  */
 
 static bool attached = false;
 static GucEnumAssignHook server_assign_replication_role = NULL;
 
-/* A statement has been prepared: its plan is the last that was saved. */
+/* A statement has been prepared: its plan is the last one saved. */
 static void
 note_prepared(void)
 {
@@ -63,8 +64,8 @@ note_prepared(void)
 }
 
 /*
- * The session discards its plans, which for the server (ResetPlanCache,
- * plancache.c) are all of this backend.
+ * The session discards its plans; for the server (ResetPlanCache, plancache.c)
+ * these are all plans of this backend.
  */
 static void
 note_discard(void)
@@ -82,10 +83,11 @@ note_discard(void)
 }
 
 /*
- * assign_session_replication_role() (guc.c, 15; guc_tables.c and trigger.c later)
- * resets all plans, since it decides which rules a query is rewritten by.  Not when
- * another session's value is put in place: what is kept for several sessions is kept
- * apart by it (statement_environment.c, function_table.c).
+ * assign_session_replication_role() (guc.c, 15; guc_tables.c and trigger.c
+ * later) resets all plans, since the parameter decides which rules a query is
+ * rewritten by. It must not do so when another session's value is put in
+ * place: what several sessions share is kept apart by this parameter
+ * (statement_environment.c, function_table.c).
  */
 static void
 watch_replication_role(int value, void *extra)
@@ -123,7 +125,7 @@ baton_notice_message(char type)
 
 /*
  * DDL and the like: literals of the session's statements may have to be read
- * again by the settings in force.
+ * again under the settings in force.
  */
 static void
 note_invalidates(void)
@@ -135,7 +137,10 @@ note_invalidates(void)
 	baton_common_watch();
 }
 
-/* EXPLAIN: a prepared statement is to be shown with the plan it would have. */
+/*
+ * EXPLAIN of a prepared statement shall show the plan that the statement would
+ * have.
+ */
 static void
 note_explained(const Node *node)
 {
@@ -159,7 +164,7 @@ note_explained(const Node *node)
 	}
 }
 
-/* Is it the name of a parameter that no code reads by itself? */
+/* Is it the name of a parameter that only functions read? */
 static bool
 is_placeholder(const char *name)
 {
@@ -246,7 +251,10 @@ baton_notice_settings(void)
 	baton_environment_changes();
 }
 
-/* NULL if all is well, else why nothing can be noticed; then, not before. */
+/*
+ * Returns NULL, or the reason why nothing can be noticed. notice_attach is
+ * called only after that succeeded.
+ */
 static const char *
 notice_check(void)
 {
@@ -263,7 +271,7 @@ notice_attach(void)
 	attached = true;
 }
 
-/* Another session comes, or all is captured. */
+/* Another session comes, or all changes were captured. */
 static void
 notice_reset(void)
 {
@@ -274,15 +282,15 @@ notice_reset(void)
 /* ----------------------------------------------------------------
  *		What is noticed while a statement is planned.
  *
- * Whether the planner has executed a function of a user's that is called
- * immutable: what that read (a table, a placeholder, the time) is in the plan
- * then, which is for its session only.  Whether it may have copied a function in
- * SQL into the plan.  And what a custom plan teaches of the next one
+ * Whether the planner has executed a user's function that is marked immutable:
+ * what that read (a table, a placeholder, the time) is then in the plan, which
+ * belongs to its session only. Whether it may have copied a function in SQL
+ * into the plan. And what a custom plan tells about the next one
  * (session_statements.c).
  * ----------------------------------------------------------------
  */
 
-static int	planning = 0;		/* calls of the planner, nested */
+static int	planning = 0;		/* nested calls of the planner */
 static bool folded = false;		/* it has executed an immutable function */
 static bool inlined = false;	/* it may have copied a function in SQL */
 static void (*watcher) (bool folds, bool inlines) = NULL;
@@ -359,7 +367,7 @@ baton_planning_run(Query *parse, const char *query_string, int cursor_options,
 			if (watcher != NULL)
 				watcher(folded, inlined);
 		}
-		/* the next custom plan may hold another result of that function */
+		/* that function may return another result for the next custom plan */
 		if (learns)
 			baton_sparing_learn(query_string, alike && !folded, result);
 	}
@@ -374,13 +382,14 @@ baton_planning_run(Query *parse, const char *query_string, int cursor_options,
 }
 
 /* ----------------------------------------------------------------
- *		The named prepared statements of a session, by SQL and by protocol.
+ *		The named prepared statements of a session, from SQL and from the
+ *		protocol.
  *
- * When a session is put in place nothing is done for its statements, however
- * many it has; see docs/design/prepared-statements.md.  What the session before
- * has looked up is taken out of the table (session_statements.c).  If it is the same
- * session, and nothing of its statements has changed elsewhere, all stays as it
- * is.
+ * When a session is put in place, nothing is done for its statements, however
+ * many it has; see docs/design/prepared-statements.md. The statements that the
+ * session before has looked up are taken out of the table
+ * (session_statements.c). If the same session comes, and nothing of its
+ * statements has changed elsewhere, everything stays.
  * ----------------------------------------------------------------
  */
 
@@ -394,7 +403,7 @@ baton_statements_attach(void)
 	problem = baton_plan_attach();
 	if (problem == NULL)
 		problem = notice_check();
-	/* last of what may fail: the server's table is replaced */
+	/* the last step that can fail: it replaces the server's table */
 	if (problem == NULL)
 		problem = baton_held_attach();
 	if (problem != NULL)
@@ -450,10 +459,10 @@ baton_statements_forget(uint64 session)
 }
 
 /* ----------------------------------------------------------------
- *		Telling what a session has done to its named prepared statements.
+ *		Reporting what a session has done to its named prepared statements.
  *
- * Only what was looked up can have changed (session_statements.c).  Each such name is
- * compared with what the session's context has of it.
+ * Only statements that were looked up can have changed (session_statements.c).
+ * Each such name is compared with the session's context.
  * ----------------------------------------------------------------
  */
 
@@ -497,14 +506,17 @@ put(HeldStatement *held, bool changed)
 					held->value, held->value_length, &counters, held->prepare_time);
 }
 
-/* True if the delta has something; *written if counters were. */
+/*
+ * Returns true if the delta has a change; sets *written if counters were
+ * written.
+ */
 static bool
 capture(HeldStatement *held, bool *written)
 {
 	bool		changed;
 
 	if (held->unready)
-		return false;			/* its making has failed: nothing was done */
+		return false;			/* making it has failed: nothing was changed */
 	if (held->plan == NULL)
 	{
 		PreparedStatement *statement = baton_table_find(held->name, held->hash);
@@ -545,7 +557,7 @@ baton_statements_capture(uint64 session)
 	bool		changed = false;
 	bool		written = false;
 
-	/* these change what was not looked up, too */
+	/* these also change statements that were not looked up */
 	if (BatonServed.notice.discards_plans ||
 		(BatonServed.notice.invalidates && baton_common_lost_any()))
 		baton_held_look_up_described();

@@ -4,41 +4,45 @@
  *		The unnamed prepared statement of a session.
  *
  * The unnamed statement lives until the next unnamed Parse or simple Query, so
- * it may be needed by a session's next transaction on another backend, and it
- * must not be seen by another session on this one.  postgres.c keeps it in a
- * static variable that cannot be reached.  But the plan it points to can:
- * plancache.c appends each saved plan to saved_plan_list, and exec_parse_message()
- * (postgres.c) saves the plan just before it sends ParseComplete, with nothing
- * in between that saves another.  So when ParseComplete is sent, the last plan
- * of the list is the one just parsed; it is the unnamed one if its query
- * context has the name that exec_parse_message() gives it.  The list's head is
- * what a newly saved plan of our own, being last, has for its next.  That the
- * statement has gone is told by a reset callback on its context.
+ * a session's next transaction on another backend may need it, and no other
+ * session on this backend may see it. postgres.c keeps it in a static variable
+ * that cannot be reached. But the plan that the variable points to can be
+ * reached: plancache.c appends each saved plan to saved_plan_list, and
+ * exec_parse_message() (postgres.c) saves the plan just before it sends
+ * ParseComplete, with nothing in between that saves another plan. So when
+ * ParseComplete is sent, the last plan of the list is the one just parsed; it
+ * is the unnamed one if its query context has the name that
+ * exec_parse_message() gives it. To find the list's head, this file saves a
+ * plan of its own: as the last plan, its next pointer is the head. A reset
+ * callback on the plan's context tells when the statement has gone.
  *
  * Putting another session's unnamed statement in place:
- *	- the backend has one: its plan is turned into the other's where it stands
- *	  (baton_statement_refill), without a message;
- *	- it has none: an unnamed Parse of an empty text and a Sync are injected;
- *	  its ParseComplete makes a plan, which is then turned into the other's.
- *	  (Not Parse of the real text: that could fail, or write to the log.)
- *	- the session has none, but the backend has: Close and Sync are injected.
- * Nothing is done if the session's next message is a Query or an unnamed Parse,
- * which drop the statement before anything else (exec_simple_query,
- * exec_parse_message).  But PostgresMain takes the message apart before it
- * calls these, and one that it refuses drops nothing: so only a message that
+ * - If the backend has an unnamed statement, its plan is turned into the other
+ *   session's in place (baton_statement_refill), without a message.
+ * - If the backend has none, an unnamed Parse of an empty text and a Sync are
+ *   injected; its ParseComplete makes a plan, which is then turned into the
+ *   session's. (Not Parse of the real text: that could fail, or write to the
+ *   log.)
+ * - If the session has none, but the backend has, Close and Sync are injected.
+ *
+ * Nothing is done if the session's next message is a Query or an unnamed
+ * Parse, which drop the statement before anything else (exec_simple_query,
+ * exec_parse_message). But PostgresMain parses the message before it calls
+ * these, and a message that it refuses drops nothing: so only a message that
  * is seen to be well formed counts.
  *
- * To turn a plan into another takes a raw parse, of 2 ms for 1 MB.  So that is put
- * off while the session's messages, up to a Sync, are seen not to mean the unnamed
- * statement: the plan here is an empty one meanwhile.  Each boundary looks again,
- * and one that cannot see what comes next makes the statement.
+ * Turning a plan into another takes a raw parse, of 2 ms for 1 MB. So that is
+ * deferred while the session's messages, up to a Sync, are seen not to use the
+ * unnamed statement: the plan in place is an empty one meanwhile. Each
+ * boundary looks again, and makes the statement if it cannot see the next
+ * messages.
  *
- * A session whose large unnamed statement does not fit into the memory for
- * contexts keeps its backend, until others wait for one: then it loses the
- * statement (docs/limits.md).
+ * A session with a large unnamed statement that does not fit into the memory
+ * for contexts keeps its backend until other sessions wait for a backend: then
+ * it loses the statement (docs/limits.md).
  *
- * The text is an item of the context; whether it is alive is a flag in the
- * session slot, because it dies much more often than it changes.
+ * The text is an item of the context; a flag in the session slot says whether
+ * it is alive, because it dies much more often than it changes.
  *
  * Portions Copyright (c) 2026, the pg_baton developers
  *
@@ -62,12 +66,15 @@
 /* The name that exec_parse_message() gives the context. */
 #define UNNAMED_CONTEXT_NAME "unnamed prepared statement"
 
-/* A text of so many bytes does not keep a backend for itself while others wait. */
+/*
+ * A statement with a text of this size does not dedicate a backend while other
+ * sessions wait.
+ */
 #define LARGE_TEXT (64 * 1024)
 
 static BatonPlacedUnnamed *const placed = &BatonPlaced.unnamed;
 
-/* Allocated in the plan's context, so it dies with the plan. */
+/* Allocated in the plan's context, so it is freed with the plan. */
 static void
 plan_has_gone(void *argument)
 {
@@ -78,7 +85,7 @@ plan_has_gone(void *argument)
 	}
 }
 
-/* The session's entry; if there is one its item follows the named statements'. */
+/* The session's entry; its item, if any, follows the named statements'. */
 static const BatonStored *
 find_entry(const BatonSessionRecord *record, BatonStored *stored)
 {
@@ -91,7 +98,7 @@ find_entry(const BatonSessionRecord *record, BatonStored *stored)
 	return NULL;
 }
 
-/* The description of the plan here. */
+/* Appends the description of the plan in place. */
 static void
 describe(StringInfo value)
 {
@@ -99,7 +106,7 @@ describe(StringInfo value)
 	baton_statement_describe(value, placed->plan, false);
 }
 
-/* Is the plan here what the session's context says? */
+/* Is the plan in place the one in the session's context? */
 static bool
 plan_is(uint64 session, const BatonStored *entry)
 {
@@ -119,7 +126,10 @@ plan_is(uint64 session, const BatonStored *entry)
 	return result;
 }
 
-/* Turns the plan here into the session's; false if that cannot be done. */
+/*
+ * Turns the plan in place into the session's; returns false if that is
+ * impossible.
+ */
 static bool
 fill(uint64 session)
 {
@@ -130,7 +140,7 @@ fill(uint64 session)
 
 	if (entry == NULL)
 		return false;
-	/* it is taken apart: of a copy */
+	/* it is parsed, so from a copy */
 	value = baton_entry_copy_value(entry);
 	made = baton_statement_refill(placed->plan, value, entry->value_length);
 	pfree(value);
@@ -147,7 +157,10 @@ fill(uint64 session)
 	return true;
 }
 
-/* The plan here, which is empty, stands for the session's until that is asked for. */
+/*
+ * The empty plan in place stands for the session's until the session's is
+ * needed.
+ */
 static void
 stands_for(uint64 session, const BatonStored *entry)
 {
@@ -157,7 +170,7 @@ stands_for(uint64 session, const BatonStored *entry)
 	placed->is_put_off = true;
 }
 
-/* As of a Parse of an empty text. */
+/* The plan is that of a Parse of an empty text. */
 static void
 put_off(uint64 session, const BatonStored *entry)
 {
@@ -216,8 +229,8 @@ baton_unnamed_note_message(char type)
 	}
 
 	/*
-	 * Now, for nothing tells when the settings change next: a function's SET
-	 * clause takes effect without a sign.
+	 * Now, because no event tells when the settings change next: a function's
+	 * SET clause takes effect unnoticed.
 	 */
 	baton_settings_note(plan);
 }
@@ -228,7 +241,10 @@ baton_unnamed_injected(void)
 	if (!placed->fill_next && !placed->is_empty)
 		return;
 
-	/* an empty Parse, and turning its plan, fail for nothing else */
+	/*
+	 * an empty Parse, and turning its plan into another, cannot fail for any
+	 * other reason
+	 */
 	ereport(FATAL,
 			(errcode(ERRCODE_OUT_OF_MEMORY),
 			 errmsg("out of memory"),
@@ -236,8 +252,9 @@ baton_unnamed_injected(void)
 }
 
 /*
- * Whether the session has one.  The dispatcher may set its own flag at the same
- * time, hence with an atomic instruction; most often there is nothing to do.
+ * Records whether the session has an unnamed statement. The dispatcher may set
+ * its own flag at the same time, hence the atomic instruction; usually nothing
+ * changes.
  */
 static void
 note_alive(uint64 session, bool alive)
@@ -317,7 +334,7 @@ baton_unnamed_give_up(uint64 session)
 	return true;
 }
 
-/* A message whose body is a string of bytes, then Sync. */
+/* Appends a message whose body is `body`. */
 static void
 append_message(StringInfo messages, char type, const char *body, uint32 length)
 {
@@ -329,15 +346,15 @@ append_message(StringInfo messages, char type, const char *body, uint32 length)
 }
 
 /*
- * Will pq_getmsgstring() (pqformat.c) accept this string?  False if that is not
- * seen without converting it.
+ * Will pq_getmsgstring() (pqformat.c) accept this string? Returns false if
+ * that cannot be known without converting it.
  */
 static bool
 string_is_accepted(const char *string, Size length)
 {
 	int			encoding = pg_get_client_encoding();
 
-	/* as pg_any_to_server() (mbutils.c) does where it does not convert */
+	/* as pg_any_to_server() (mbutils.c) does if it does not convert */
 	if (encoding == GetDatabaseEncoding() || encoding == PG_SQL_ASCII)
 		return pg_verify_mbstr(GetDatabaseEncoding(), string, (int) length, true);
 	for (Size i = 0; i < length; i++)
@@ -348,8 +365,8 @@ string_is_accepted(const char *string, Size length)
 
 /*
  * Do these bytes begin with a Query or an unnamed Parse that PostgresMain will
- * not refuse, so that the unnamed statement goes, even if what replaces it
- * fails?  False if they do not hold the whole message.
+ * not refuse, so that the unnamed statement is dropped, even if its
+ * replacement fails? False if they do not hold the whole message.
  */
 static bool
 drops_statement(const char *bytes, Size length)
@@ -369,7 +386,7 @@ drops_statement(const char *bytes, Size length)
 	if (bytes[0] == 'P')
 	{
 		if (at == end || *at != '\0')
-			return false;		/* it has a name */
+			return false;		/* the statement has a name */
 		at++;
 	}
 	length = strnlen(at, end - at);
@@ -389,8 +406,8 @@ drops_statement(const char *bytes, Size length)
 }
 
 /*
- * Do these bytes hold all messages up to a Sync, and does none of them mean the
- * unnamed statement, or end it?  A function of its arguments.
+ * Do these bytes hold all messages up to a Sync, none of which uses or drops
+ * the unnamed statement? A pure function.
  */
 static bool
 leaves_statement_alone(const char *bytes, Size length)
@@ -491,7 +508,7 @@ baton_unnamed_messages(uint64 session, const char *first_bytes, Size length,
 	}
 	if (placed->plan != NULL)
 	{
-		/* another session's */
+		/* belongs to another session */
 		append_message(messages, 'C', "S\0", 2);
 		append_message(messages, 'S', "", 0);
 		return true;

@@ -1,11 +1,10 @@
-//! Both sides of the hand-shake in every order that memory allows.
+//! Both sides of the handshake, in every order that the memory model allows.
 //!
-//! The dispatcher's steps are the real functions. Those of a backend are written
-//! down here once more, each under the name that it has in C; pg_atomic_* are
-//! relaxed but for read-modify-write, which are full barriers there (atomics.h),
-//! and pg_memory_barrier() is a full fence. Channels are queues behind a lock, as
-//! sockets are. Each model is also run with one step left out, to see that it
-//! would be noticed.
+//! The dispatcher's steps are the real functions. The backends' steps are repeated here, each
+//! under its name in C. pg_atomic_* operations are relaxed, except that read-modify-write
+//! operations are full barriers (atomics.h); pg_memory_barrier() is a full fence. Channels are
+//! queues behind a lock, as sockets are. Each model also runs with one step left out, to show
+//! that the model would notice.
 
 use super::super::layout::shared::*;
 use super::{Counter, Flags, Word};
@@ -17,37 +16,38 @@ use std::collections::VecDeque;
 
 words!(AtomicU32, u32; AtomicI32, i32; AtomicU64, u64;);
 
-/// What is left out, to see that the model notices.
+/// The step that is left out, to show that the model notices.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum LeftOut {
     Nothing,
-    /// `announced`: the dispatcher's fence between the send and its look.
+    /// `announced`: the dispatcher's fence between sending and reading the states.
     DispatchersBarrier,
-    /// The backend's, in baton_state_set.
+    /// The backend's fence in baton_state_set.
     BackendsBarrier,
-    /// assignments_handle takes the word back only after its look at the queue.
+    /// assignments_handle clears the word only after it has looked at the queue.
     PokedFirst,
-    /// The dispatcher does not look at the owner after it has set the mark.
+    /// The dispatcher does not read the owner after it has set the mark.
     OwnerLook,
     /// The backend's barrier between writing the owner and reading the flags.
     OwnersBarrier,
     /// The signal handler does not compare the session.
     Comparison,
-    /// The backend takes the ticket by a look and a write.
+    /// The backend takes the ticket by a read and a write.
     TicketsExchange,
-    /// The backend claims itself by a look and a write.
+    /// The backend claims itself by a read and a write.
     ClaimsExchange,
-    /// `unclaim`: who could not be sent anything stays claimed.
+    /// `unclaim`: a backend that could not be sent an ASSIGN stays claimed.
     Unclaim,
-    /// The POKE after it.
+    /// The POKE after `unclaim`.
     UnclaimsPoke,
-    /// `not_poked`: the POKE that could not be sent counts as sent.
+    /// `not_poked`: a POKE that could not be sent counts as sent.
     NotPoked,
-    /// `withdraw`: who could not be sent, or was taken back, still counts.
+    /// `withdraw`: a session that could not be sent, or was taken back, still counts.
     Withdraw,
-    /// Who is asleep is not looked for again when nobody could be poked.
+    /// The dispatcher does not look for sleeping backends again after no backend could be
+    /// poked.
     SecondLook,
-    /// Of two that are free one alone is poked, whatever is in the queue.
+    /// Only one of two free backends is poked, whatever the queue holds.
     SecondPoke,
 }
 
@@ -57,7 +57,7 @@ enum Frame {
     Poke,
 }
 
-/// A pool's queue and its counter.
+/// A pool's ready queue and its counter.
 struct Pool {
     queued: AtomicI32,
     queue: Mutex<VecDeque<u64>>,
@@ -105,10 +105,10 @@ impl Backend {
         self.wakes.notify_one();
     }
 
-    /// put (links.rs), then what the core asks for (poke_idle, dispatch.rs).
+    /// put (links.rs), followed by what the core asks for (poke_idle, dispatch.rs).
     fn enqueue(&self, id: u64) {
         self.put(id);
-        // The core's look, by which it may be past when it is acted upon.
+        // The state that the core reads may be out of date when its action is carried out.
         if self.is_free() && super::poke(&self.poked) {
             self.send(Frame::Poke);
         }
@@ -128,8 +128,8 @@ impl Backend {
         state == BACKEND_IDLE || state == BACKEND_LINGER
     }
 
-    /// claim (links.rs); who was not to be had goes into the queue. What the
-    /// backend was when it was claimed, if it was.
+    /// claim (links.rs). If the backend cannot be claimed, the session goes into the queue.
+    /// Returns the state in which the backend was claimed.
     fn assign_or_enqueue(&self, id: u64) -> Option<u32> {
         let seen = self.state.load(Relaxed);
         let is_free = seen == BACKEND_IDLE || seen == BACKEND_LINGER;
@@ -208,8 +208,8 @@ impl Backend {
             && self.state.load(Relaxed) != BACKEND_ASSIGNED
     }
 
-    /// idle.c: the wait for the control socket. False: the dispatcher says no
-    /// more, and this backend would sleep for ever.
+    /// idle.c: waits for the control socket. False: the dispatcher sends nothing more, and this
+    /// backend would sleep forever.
     fn sleep_idle(&self, served: &mut Vec<u64>) -> bool {
         let mut control = self.control.lock().unwrap();
         let frame = loop {
@@ -227,7 +227,7 @@ impl Backend {
                 self.baton_state_set(BACKEND_BUSY);
                 served.push(id);
             }
-            // What comes next is pass_baton's look at the queue.
+            // pass_baton then looks at the queue.
             Frame::Poke if self.left_out != LeftOut::PokedFirst => {
                 self.poked.store(0, Relaxed);
                 fence(SeqCst);
@@ -241,7 +241,7 @@ impl Backend {
         true
     }
 
-    /// wait_for_session (idle.c), until nothing comes any more.
+    /// wait_for_session (idle.c), until the dispatcher sends nothing more.
     fn serve(&self) -> Vec<u64> {
         let mut served = Vec::new();
         loop {
@@ -252,8 +252,7 @@ impl Backend {
     }
 }
 
-/// What the dispatcher does for this backend, in a thread of its own; then it says no
-/// more.
+/// Runs the dispatcher's steps for this backend in a thread of their own.
 fn dispatcher_of<T: 'static>(
     backend: &Arc<Backend>,
     does: impl FnOnce(&Backend) -> T + 'static,
@@ -266,8 +265,8 @@ fn dispatcher_of<T: 'static>(
     })
 }
 
-/// All orders in which at most so many times a thread is interrupted where it
-/// could have gone on; more than three find nothing that these do not.
+/// Tries all orders in which a thread is preempted at most three times. A higher bound finds
+/// nothing more.
 fn check(model: impl Fn() + Sync + Send + 'static) {
     check_within(3, model);
 }
@@ -278,7 +277,7 @@ fn check_within(interruptions: usize, model: impl Fn() + Sync + Send + 'static) 
     builder.check(model);
 }
 
-// ---- nobody sleeps while somebody is in the queue -------------------------------
+// ---- no backend sleeps while a session is in the queue ---------------------------
 
 fn queue_and_sleep(left_out: LeftOut) {
     check(move || {
@@ -322,7 +321,7 @@ fn claims(left_out: LeftOut) {
     check(move || {
         let backend = Arc::new(Backend::new(BACKEND_LINGER, left_out));
         let dispatcher = dispatcher_of(&backend, move |backend| backend.assign_or_enqueue(2));
-        // The client of the session in place, 1, speaks: listen_to_client.
+        // The client of the session in place, 1, sends a query: listen_to_client.
         let mut served = Vec::new();
         let answers = backend.baton_state_claim(BACKEND_BUSY);
         if answers {
@@ -330,12 +329,12 @@ fn claims(left_out: LeftOut) {
         }
         served.extend(backend.serve());
         let claimed = dispatcher.join().unwrap();
-        // It lingers until it is claimed for the first time.
+        // The backend lingers until it is claimed for the first time.
         assert!(
             !(answers && claimed == Some(BACKEND_LINGER)),
             "claimed twice"
         );
-        // Else it was given back for the other, and speaks elsewhere.
+        // Otherwise its session was given back for the other one, and is served elsewhere.
         assert_eq!(served, if answers { vec![1, 2] } else { vec![2] });
         assert_ne!(backend.state.load(Relaxed), BACKEND_ASSIGNED);
     });
@@ -352,13 +351,13 @@ fn the_model_sees_a_claim_that_is_no_exchange() {
     claims(LeftOut::ClaimsExchange);
 }
 
-// ---- a cancel is neither lost nor another's -------------------------------------
+// ---- a cancel is not lost and does not hit another session -----------------------
 
 /// A session on its way to a backend, and back.
 struct Session {
     owner: AtomicU32,
     flags: AtomicU32,
-    /// The backend slot's: who is in place, and who shall be cancelled.
+    /// The words of the backend's slot: the session in place, and the session to cancel.
     session: AtomicU64,
     cancel: AtomicU64,
     /// SIGUSR2, which the kernel delivers between two steps of the backend.
@@ -376,7 +375,7 @@ impl Session {
         }
     }
 
-    /// session_signal (identity.c): true if what runs is cancelled.
+    /// session_signal (identity.c): true if the running statement is cancelled.
     fn signalled(&self, left_out: LeftOut) -> bool {
         if self.signal.swap(0, SeqCst) == 0 {
             return false;
@@ -386,7 +385,7 @@ impl Session {
         named != 0 && (named == here || left_out == LeftOut::Comparison)
     }
 
-    /// baton_session_take and baton_session_arm_cancel (handover.c): true if its
+    /// baton_session_take and baton_session_arm_cancel (handover.c): true if the session's
     /// statement is to be cancelled.
     fn take(&self, id: u64, left_out: LeftOut) -> bool {
         self.session.store(id, Relaxed);
@@ -399,7 +398,7 @@ impl Session {
             && self.flags.fetch_and(!SESSION_CANCEL, SeqCst) & SESSION_CANCEL != 0
     }
 
-    /// cancel of a session that waits (mark_cancel, links.rs).
+    /// Cancels a session that waits (mark_cancel, links.rs).
     fn cancel(&self, id: u64, left_out: LeftOut) {
         let must_tell = if left_out == LeftOut::OwnerLook {
             self.flags.set(SESSION_CANCEL);
@@ -424,7 +423,7 @@ fn cancels(left_out: LeftOut) {
         };
         let _ = session.take(ID, left_out);
         let _ = session.signalled(left_out);
-        // It is given back, and the next one is taken.
+        // The session is given back, and the next one is taken.
         session.owner.store(0, Relaxed);
         session.session.store(NEXT, Relaxed);
         let next_cancelled = session.signalled(left_out);
@@ -510,7 +509,7 @@ fn tickets(left_out: LeftOut) {
             .collect();
         super::offer(retire.iter(), &*room_ticket, ticket);
         let is_back = super::take_ticket_back(&*room_ticket, ticket);
-        // Before they are heard of, as the dispatcher may look.
+        // The dispatcher may look before it hears of the backends.
         let taker = super::ticket_taker(&*room_ticket);
         let gone: Vec<u32> = (0..)
             .zip(backends)
@@ -532,12 +531,12 @@ fn the_model_sees_a_ticket_that_is_taken_without_an_exchange() {
     tickets(LeftOut::TicketsExchange);
 }
 
-// ---- What could not be sent, and what is taken back -----------------------------
+// ---- Failed sends, and sessions taken back --------------------------------------
 //
-// What the dispatcher could not send, and takes back.
+// Messages that the dispatcher could not send, and sessions that it takes back.
 
 impl Backend {
-    /// claim (links.rs), where the kernel sends no descriptors now.
+    /// claim (links.rs), when the kernel cannot send descriptors.
     fn assign_in_vain(&self) {
         let seen = self.state.load(Relaxed);
         let is_free = seen == BACKEND_IDLE || seen == BACKEND_LINGER;
@@ -551,7 +550,7 @@ impl Backend {
         }
     }
 
-    /// poke (links.rs), where the socket takes nothing.
+    /// poke (links.rs), when the socket has no room.
     fn poke_in_vain(&self) {
         let is_to_be_sent = self.is_free() && super::poke(&self.poked);
         if is_to_be_sent && self.left_out != LeftOut::NotPoked {
@@ -570,7 +569,7 @@ impl Backend {
         }
     }
 
-    /// put (links.rs), where the kernel takes nothing.
+    /// put (links.rs), when the queue has no room.
     fn put_in_vain(&self) {
         super::announce(&self.pool.queued);
         self.withdraw();
@@ -594,12 +593,13 @@ impl Backend {
 
 // ---- a claim whose ASSIGN could not be sent ---------------------------------------
 
-/// It is in the queue before the claim whom the backend is to serve; `comes` after.
+/// Session 1 is in the queue before the claim, and must be served; `comes` follows later.
 fn unsent_assignments(comes: Option<u64>, left_out: LeftOut) {
     check(move || {
         let backend = Arc::new(Backend::new(BACKEND_BUSY, left_out));
         let dispatcher = dispatcher_of(&backend, move |backend| {
-            // Seen busy, it looks itself before it sleeps, and is claimed meanwhile.
+            // The backend is busy when it is seen. It looks at the queue itself before it
+            // sleeps, and is claimed meanwhile.
             backend.enqueue(1);
             backend.assign_in_vain();
             if let Some(id) = comes {
@@ -666,7 +666,7 @@ fn the_model_sees_that_there_must_be_a_next_look() {
     unsent_pokes(LeftOut::SecondLook);
 }
 
-// ---- who is not in the queue does not count -----------------------------------------
+// ---- a session that is not in the queue does not count ---------------------------
 
 fn withdrawals(left_out: LeftOut) {
     check(move || {
@@ -699,17 +699,17 @@ fn the_model_sees_a_withdrawal_that_is_left_out() {
 
 // ---- Two backends at one queue --------------------------------------------------
 //
-// Two backends at one queue: whom a POKE reaches may find that the other has taken
-// what it was for.
+// Two backends at one queue: a backend that is poked may find that the other one has taken the
+// session that the POKE was for.
 
-/// Both asleep, or about to be; or one.
+/// Both asleep, both about to sleep, or one of each.
 const STATES: [[u32; 2]; 3] = [
     [BACKEND_IDLE, BACKEND_IDLE],
     [BACKEND_BUSY, BACKEND_BUSY],
     [BACKEND_IDLE, BACKEND_BUSY],
 ];
 
-/// put (links.rs), then the core's look: as many are poked as there are messages
+/// put (links.rs), then the core's look: as many backends are poked as the queue has messages
 /// (wake_for_queue, dispatch.rs).
 fn enqueue(backends: &[Arc<Backend>; 2], id: u64, left_out: LeftOut) {
     backends[0].put(id);
@@ -727,8 +727,8 @@ fn enqueue(backends: &[Arc<Backend>; 2], id: u64, left_out: LeftOut) {
     }
 }
 
-/// Two come: each is served once, and nobody sleeps while somebody is in the queue.
-/// `serve`: what each backend does.
+/// Two sessions come. Each is served once, and no backend sleeps while the queue has a session.
+/// `serve` is what each backend does.
 fn two_at_one_queue(states: [u32; 2], serve: fn(&Backend) -> Vec<u64>, left_out: LeftOut) {
     check_within(2, move || {
         let pool = Arc::new(Pool::new());
@@ -754,7 +754,7 @@ fn two_at_one_queue(states: [u32; 2], serve: fn(&Backend) -> Vec<u64>, left_out:
     });
 }
 
-/// Whom it gets first keeps it at work.
+/// The first session that the backend gets keeps it busy.
 fn serve_one(backend: &Backend) -> Vec<u64> {
     let mut served = Vec::new();
     while served.is_empty() {

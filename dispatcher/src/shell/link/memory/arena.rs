@@ -1,31 +1,31 @@
-//! The ARENA: records of sessions, and a heap of entries and item arrays.
+//! The ARENA: the records of sessions, and a heap of entries and item arrays.
 //!
-//! Only the dispatcher writes it; backends map it read-only and read a
-//! session's record and items only while they own that session. An entry is
-//! immutable from its making until its last reference is gone, and equal
-//! content (kind, key, value) is one entry, however many sessions hold it.
+//! Access: only the dispatcher writes it. Backends map it read-only, and read a session's
+//! record and items only while they own that session.
 //!
-//! The heap is cut into blocks of size classes (eight to a power of two, so
-//! at most an eighth is wasted); a free block goes to its class's list and is
-//! found there again. Blocks are never joined: contexts are small and of few
-//! sizes. If a class has none left and the heap's end is reached, a larger
-//! class's block serves.
+//! Entries: an entry is immutable from its creation until its last reference is gone. Equal
+//! content (kind, key, value) is one entry, however many sessions refer to it. The account, the
+//! reference count and the link of the hash chain lie before each entry, so a session context
+//! uses no memory outside the arena.
 //!
-//! A value longer than [`SHARED_MOST`] is nobody else's: to compare it, or to hash
-//! it, would take too long. When its last reference is gone it is overwritten in
-//! pieces ([`Arena::overwrite`]), as [`Contexts::work`](super::context::Contexts::work)
-//! finds the time.
+//! Long values: a value longer than [`SHARED_MOST`] is never shared, because comparing or
+//! hashing it would take too long. When its last reference is gone, it is overwritten in pieces
+//! ([`Arena::overwrite`]), in the time that
+//! [`Contexts::go_on`](super::context::Contexts::go_on) has for it.
 //!
-//! Before each entry lie its account, its reference count and the link of its
-//! hash chain; so a session context costs nothing outside of the arena. `used`
-//! counts blocks in use; `limit` is what the user allows. The heap itself is
-//! larger, so that news already on their way when the limit is reached still
-//! fit: see `heap_limit` in the header.
+//! Blocks: the heap consists of blocks of size classes, eight to a power of two, so at most an
+//! eighth is wasted. A free block goes to the list of its class. Blocks are never joined:
+//! contexts are small and of few sizes. If a class has no free block and the end of the heap is
+//! reached, a block of a larger class serves.
 //!
-//! Each role has an account of the blocks that its sessions have caused. No role
-//! may take more than what is left for all others: backends keep sessions whose
-//! changes would (baton_arena_has_room, arena.c). So one alone is stopped at half of
-//! the limit, and a second one finds a quarter.
+//! Limits: `used` counts the blocks in use; `limit` is what the user allows. The heap is larger
+//! than the limit, so that changes under way when the limit is reached still fit (`heap_limit`
+//! in the header).
+//!
+//! Accounts: each role has an account of the blocks that its sessions have caused. No role may
+//! take more than what is left for all others; backends keep sessions whose changes would
+//! exceed that (baton_arena_has_room, arena.c). So a single role stops at half of the limit,
+//! and a second one finds a quarter.
 
 use crate::shell::link::layout::shared::*;
 use crate::shell::link::layout::{ArenaHeader, Item, SessionRecord};
@@ -37,19 +37,19 @@ use std::ops::Range;
 
 /// Heap offsets count units of this many bytes.
 const UNIT: usize = 8;
-/// Account, a gap, references and hash link before an entry.
+/// Bytes before an entry: account, a gap, references and hash link.
 const PREFIX: usize = 16;
-/// References and hash link: a backend looks at the references, too (arena.c).
+/// Bytes of references and hash link. Backends read the references, too (arena.c).
 const LINKS: usize = ENTRY_REFERENCES_BEFORE as usize;
-/// The account before an array of items.
+/// Bytes before an array of items: the account.
 const ITEMS_PREFIX: usize = 8;
 const HEADER: usize = size_of::<Entry>();
 const CLASSES: usize = 8 * 32;
-/// The longest value that is looked up, and shared by those who have the same: to
-/// hash one takes some 150 microseconds.
+/// The longest value, in bytes, that is looked up and shared. Hashing one takes about 150
+/// microseconds.
 pub const SHARED_MOST: usize = 256 << 10;
 
-/// The heap has no room for it.
+/// The heap has no room.
 #[derive(Debug, PartialEq, Eq, Clone, Copy)]
 pub struct Full;
 
@@ -69,7 +69,7 @@ pub struct Arena {
     free: Vec<Vec<u32>>,
     buckets: Buckets,
     entries: usize,
-    /// Long values without a reference, and how many bytes of each are to be
+    /// Long values without a reference, and the number of bytes of each that must be
     /// overwritten before its block is free.
     ending: Vec<(u32, usize)>,
     next_serial: u64,
@@ -78,8 +78,8 @@ pub struct Arena {
     limit: usize,
 }
 
-/// The first entry of each hash chain. A new entry splits one bucket at most (linear
-/// hashing), so that no single one waits until all have been sorted anew.
+/// The first entry of each hash chain. Linear hashing: a new entry splits at most one bucket,
+/// so no entry waits for a rehash of the whole table.
 struct Buckets {
     heads: Vec<u32>,
     /// The power of two that `heads` has reached.
@@ -103,7 +103,7 @@ impl Buckets {
         }
     }
 
-    /// One more; the first entry of the chain that is split for it.
+    /// Adds a bucket. Returns the first entry of the chain that is split for it.
     fn grow(&mut self) -> u32 {
         let split = self.heads.len() - self.base;
         self.heads.push(0);
@@ -128,10 +128,9 @@ fn class_of(bytes: usize) -> (usize, usize) {
     (class, rounded * UNIT)
 }
 
-/// Bytes that an array of so many items takes: two sizes from each power of two
-/// to the next. Thousands of sessions whose arrays grow item by item would
-/// otherwise leave free blocks of every size behind, thirty times what they use
-/// in the end, each a page that the kernel had to make.
+/// Bytes of an array of `count` items: two sizes from each power of two to the next. With more
+/// sizes, thousands of sessions whose arrays grow item by item would leave free blocks of every
+/// size behind, thirty times what they use in the end, in pages that the kernel had to provide.
 fn items_room(count: usize) -> usize {
     let rounded = match count {
         0..=2 => count,
@@ -141,8 +140,8 @@ fn items_room(count: usize) -> usize {
 }
 
 impl Arena {
-    /// Lays out `memory`, which must be zeroed, for so many sessions.
-    /// `serial_base` must exceed every serial given by an earlier arena.
+    /// Lays out `memory`, which must be zeroed, for `sessions` sessions. `serial_base` must
+    /// exceed every serial given by an earlier arena.
     pub fn new(memory: &'static mut [u8], sessions: u32, limit: usize, serial_base: u64) -> Arena {
         let heap_offset = record_at(sessions);
         assert!(heap_offset <= memory.len() && memory.len() / UNIT <= u32::MAX as usize);
@@ -173,7 +172,7 @@ impl Arena {
         arena
     }
 
-    /// Bytes for a memory that allows `limit` bytes of contexts.
+    /// The size in bytes of a memory that allows `limit` bytes of contexts.
     pub fn total_size(sessions: u32, limit: usize) -> usize {
         const HEADROOM: usize = 64 << 20;
         let fixed = record_at(sessions);
@@ -191,7 +190,7 @@ impl Arena {
         self.limit
     }
 
-    /// Of the heap: what is on its way beyond the limit fits, too.
+    /// The size of the heap in bytes; it exceeds the limit by what may be under way.
     pub fn capacity(&self) -> usize {
         self.memory.len() - self.heap_offset
     }
@@ -213,7 +212,7 @@ impl Arena {
         (self.hasher.hash_one(role) % u64::from(ARENA_ACCOUNTS)) as u32
     }
 
-    /// The account of session `index`, as its record says.
+    /// The account of session `index`, taken from its record.
     pub fn account(&self, index: u32) -> u32 {
         self.record(index).account % ARENA_ACCOUNTS
     }
@@ -226,7 +225,7 @@ impl Arena {
         self.get::<u64>(Self::account_at(account)) as usize
     }
 
-    /// May so many bytes more be of that account? The rule of baton_arena_has_room.
+    /// May that account take `bytes` more bytes? The rule of baton_arena_has_room.
     #[cfg(test)]
     fn has_room_for(&self, account: u32, bytes: usize) -> bool {
         let left = self.limit.saturating_sub(self.used);
@@ -249,7 +248,7 @@ impl Arena {
 
     // ---- blocks ----------------------------------------------------------
 
-    /// A block that begins with its account.
+    /// Allocates a block, which begins with its account.
     fn allocate(&mut self, account: u32, bytes: usize) -> Result<usize, Full> {
         let (class, size) = class_of(bytes);
         let at = if let Some(unit) = self.free[class].pop() {
@@ -259,8 +258,7 @@ impl Arena {
             self.heap_next += size;
             at
         } else {
-            // The rest of a larger block is not lost: it is given back under
-            // its own class.
+            // The rest of the larger block is returned under its own class.
             let larger = (class + 1..CLASSES)
                 .find(|class| !self.free[*class].is_empty())
                 .ok_or(Full)?;
@@ -303,7 +301,7 @@ impl Arena {
 
     // ---- entries ---------------------------------------------------------
 
-    /// What an entry holds. `entry` must have come from `intern`.
+    /// The content of an entry. `entry` must come from `intern`.
     pub fn content(&self, entry: u32) -> Content<'_> {
         let at = entry as usize * UNIT;
         let header: Entry = self.get(at);
@@ -351,7 +349,7 @@ impl Arena {
         }
     }
 
-    /// The entry with this content, with one more reference; a new one is of that
+    /// Returns the entry with this content, with one more reference. A new entry goes to that
     /// account.
     pub fn intern(&mut self, account: u32, content: Content<'_>) -> Result<u32, Full> {
         if content.value.len() > SHARED_MOST {
@@ -385,7 +383,7 @@ impl Arena {
         Ok(entry)
     }
 
-    /// An entry for a value longer than SHARED_MOST, to be written by `write_value`.
+    /// Creates an entry for a value longer than SHARED_MOST. `write_value` writes the value.
     pub fn begin_long(
         &mut self,
         account: u32,
@@ -397,7 +395,7 @@ impl Arena {
         self.make_entry(account, kind, key, length)
     }
 
-    /// With one reference, in no chain, its value still to be written.
+    /// Creates an entry with one reference, in no chain. Its value is still to be written.
     fn make_entry(
         &mut self,
         account: u32,
@@ -427,7 +425,7 @@ impl Arena {
         Ok((at / UNIT) as u32)
     }
 
-    /// A piece of an entry's value, before anybody reads it.
+    /// Writes a piece of an entry's value, before any backend reads it.
     pub fn write_value(&mut self, entry: u32, from: usize, piece: &[u8]) {
         let content = self.content(entry);
         assert!(from + piece.len() <= content.value.len());
@@ -458,7 +456,7 @@ impl Arena {
             return self.ending.push((entry, length));
         }
         self.unlink(entry);
-        // A session's words, which all backends could read.
+        // The content belonged to a session, and every backend could read it.
         let block = entry as usize * UNIT - PREFIX;
         self.memory[block + PREFIX + HEADER..block + length].fill(0);
         self.release_block(block, length);
@@ -469,8 +467,8 @@ impl Arena {
         !self.ending.is_empty()
     }
 
-    /// Overwrites at most so many bytes of long values that are of no more use, from
-    /// their ends; how many it did.
+    /// Overwrites at most `most` bytes of long values without a reference, from their ends.
+    /// Returns how many bytes it has overwritten.
     pub fn overwrite(&mut self, most: usize) -> usize {
         let Some((entry, left)) = self.ending.last_mut() else {
             return 0;
@@ -483,7 +481,7 @@ impl Arena {
         if from == PREFIX + HEADER {
             let entry = *entry;
             self.ending.pop();
-            // Its lengths are still there.
+            // The lengths are still there.
             let content = self.content(entry);
             let length = PREFIX + HEADER + content.key.len() + content.value.len();
             self.release_block(at, length);
@@ -493,7 +491,8 @@ impl Arena {
 
     // ---- item arrays and records -----------------------------------------
 
-    /// Room for an array of so many items; its place. An empty one takes none (0).
+    /// Allocates an array of `count` items and returns its place. An empty array takes no room
+    /// (0).
     pub fn allocate_items(&mut self, account: u32, count: usize) -> Result<u32, Full> {
         match count {
             0 => Ok(0),
@@ -538,8 +537,8 @@ impl Arena {
         self.put_record(index, &record);
     }
 
-    /// Changes what belongs to the context in a record: version, items, which of
-    /// them are statements, flags.
+    /// Changes the part of a record that belongs to the context: version, items, which of them
+    /// are statements, and flags.
     pub fn put_record_context(
         &mut self,
         index: u32,
@@ -558,28 +557,29 @@ impl Arena {
         });
     }
 
-    /// Place and number of a session's items, as its record says.
+    /// Place and number of a session's items, from its record.
     pub fn record_items(&self, index: u32) -> (u32, u32) {
         let record = self.record(index);
         (record.items, record.item_count)
     }
 
-    /// Which of them are statements.
+    /// The range of a session's items that are statements.
     pub fn record_statements(&self, index: u32) -> Range<usize> {
         let record = self.record(index);
         let from = record.first_statement as usize;
         from..from + record.statement_count as usize
     }
 
-    /// How its client has proved itself: an entry that is the session's, 0 for none,
-    /// which its record names from now on.
+    /// Sets the entry that says how the session's client was authenticated; 0 for none. The
+    /// session owns its reference. Returns the previous entry.
     pub fn replace_authenticated(&mut self, index: u32, entry: u32) -> u32 {
         let before = self.record(index).authenticated;
         self.change_record(index, |record| record.authenticated = entry);
         before
     }
 
-    /// What its greeting's backend has of the settings that only a starting backend takes.
+    /// Sets the hash of the settings that a backend reads only when it starts, as the backend
+    /// that has greeted the session has them.
     pub fn put_record_start_settings(&mut self, index: u32, start_settings: u64) {
         self.change_record(index, |record| record.start_settings = start_settings);
     }
@@ -592,7 +592,7 @@ impl Arena {
         (record.cancel_pid, &self.memory[from..from + length])
     }
 
-    /// The login time, peer family and address of a record.
+    /// The login time of a record, and the address of its client.
     pub fn record_identity(&self, index: u32) -> (i64, Address) {
         let record = self.record(index);
         let address = Address {
@@ -605,12 +605,12 @@ impl Arena {
     }
 }
 
-/// Where the record of a session is.
+/// The offset of a session's record, in bytes.
 fn record_at(index: u32) -> usize {
     ARENA_HEADER_SIZE as usize + index as usize * size_of::<SessionRecord>()
 }
 
-/// Where an item of an array is.
+/// The offset of an item of an array, in bytes.
 fn item_at(place: u32, index: usize) -> usize {
     place as usize * UNIT + index * size_of::<Item>()
 }
@@ -803,7 +803,7 @@ mod tests {
         let quarter = arena.taken_by(2);
         assert!(quarter.abs_diff(1 << 16) < 2000, "{quarter}");
         assert_eq!(arena.used(), half + quarter);
-        // Who has an entry, too, does not take it over.
+        // A further account that refers to the entry does not take it over.
         let shared = arena.intern(3, content(&[1, 0, 0], &[1; 900]));
         assert_eq!((shared, arena.taken_by(3)), (Ok(first[0]), 0));
         let array = arena.allocate_items(3, 9).unwrap();

@@ -1,17 +1,17 @@
 //! Session contexts at rest, and the changes that a backend has staged.
 //!
-//! A context is a list of items in the arena, named by the session's record.
-//! Backends send changes; they are *staged* (each entry interned at once, so
-//! that the bytes need not be kept) and become the session's context together
-//! when the session is given back or has been greeted. A staged reference is
-//! owned by the [`Staged`] list; [`Contexts::apply`] hands it to the context.
+//! A context is a list of items in the arena; the session's record refers to it. Backends send
+//! changes, which are *staged*: each entry is interned at once, so its bytes need not be kept.
+//! They become the session's context together, when the session is given back or has been
+//! greeted. The [`Staged`] list owns the references to its entries; [`Contexts::apply`] hands
+//! them to the context.
 //!
-//! Items are sorted by kind and key, so that one is found without a look at all,
-//! here and by a backend that wants one statement of a thousand. STARTUP items
-//! alone stand as they came: they are applied in that order, and never looked for.
+//! Items are sorted by kind and key, so the dispatcher finds an item without a scan, and so
+//! does a backend that needs one statement of a thousand. STARTUP items keep the order in which
+//! they came: they are applied in that order, and are not searched for by bisection.
 //!
-//! What one client has sent may be of any size: what is more than a moment's work is
-//! done in slices ([`super::work`]).
+//! What a client sends may have any size. Work that takes more than a moment is done in slices
+//! ([`super::work`]).
 //!
 //! Each change gives the record a version that no context had before.
 
@@ -26,23 +26,23 @@ use std::cmp::Ordering;
 use std::collections::{btree_map, BTreeMap};
 use std::ops::Range;
 
-/// What one change takes beside key and value.
+/// Bytes that a change takes beside its key and value.
 const CHANGE_BYTES: usize = size_of::<Change>() + size_of::<Item>() + size_of::<Entry>();
-/// While half of the heap's headroom is gone, each backend may stage no more than
-/// this: the rest is for what others have on its way.
+/// Bytes that each backend may stage while half of the heap's headroom is used. The rest is for
+/// changes of other backends that are under way.
 const ON_THEIR_WAY: usize = 1 << 20;
 /// A value longer than this is stored in slices.
 const LONG: usize = 1 << 20;
 const _: () = assert!(LONG > SHARED_MOST);
 
-/// All contexts; owns the arena and the statement counters.
+/// All contexts. Owns the arena and the statement counters.
 pub struct Contexts {
     pub arena: Arena,
     pub(super) counters: CounterPool,
     pub(super) control: Control,
     pub(super) work: Work,
     next_version: u64,
-    /// Bytes that each session's context accounts for, by its index.
+    /// Bytes that each session's context accounts for, by session index.
     sizes: Vec<i64>,
 }
 
@@ -58,14 +58,14 @@ impl Contexts {
         }
     }
 
-    /// A change of this size comes. Who stages more than there may be of all contexts
-    /// loses what he has staged, and so does who stages much while there is hardly
-    /// room: that is no session's context, and must not be others' loss. False: it is not
-    /// to be kept.
+    /// Accounts for a change of this size. A backend that stages more than all contexts may
+    /// take, or that stages much while memory is scarce, loses what it has staged: staged
+    /// changes are not yet a context, and must not take room from other sessions. False: the
+    /// change must not be kept.
     fn may_stage(&mut self, staged: &mut Staged, bytes: usize) -> bool {
         staged.bytes += CHANGE_BYTES + bytes;
         let (used, limit) = (self.arena.used(), self.arena.limit());
-        // Half of the headroom is gone.
+        // Half of the headroom is used.
         let is_scarce = used > limit + self.arena.capacity().saturating_sub(limit) / 2;
         let most = if is_scarce {
             ON_THEIR_WAY
@@ -78,7 +78,7 @@ impl Contexts {
         !staged.overflow
     }
 
-    /// A change has come that is larger than anything that could be stored.
+    /// Drops what is staged, because a change is larger than anything that could be stored.
     pub fn stage_too_much(&mut self, staged: &mut Staged) {
         let session = staged.session;
         self.discard(staged);
@@ -86,7 +86,7 @@ impl Contexts {
         staged.overflow = true;
     }
 
-    /// The longest value that is of use.
+    /// The longest value, in bytes, that could be stored.
     pub fn longest_value(&self) -> usize {
         self.arena.limit().max(ON_THEIR_WAY)
     }
@@ -122,13 +122,13 @@ impl Contexts {
         }
     }
 
-    /// Is a PUT of so many bytes to be stored in slices (`store`)?
+    /// Must a value of `length` bytes be stored in slices (`store`)?
     pub fn is_long(length: usize) -> bool {
         length > LONG
     }
 
-    /// Begins to store the value at the end of `bytes`, which is long, for `tag`;
-    /// `stage_stored` is next. False: it is not to be kept, and nothing is left to do.
+    /// Begins to store a long value, which is the last `length` bytes of `bytes`, for `tag`.
+    /// `stage_stored` follows. False: the value is not kept, and nothing follows.
     pub fn store(
         &mut self,
         staged: &mut Staged,
@@ -177,22 +177,22 @@ impl Contexts {
         self.stage(staged, Change::Delete { kind, key });
     }
 
-    /// Forgets what is staged.
+    /// Drops what is staged.
     pub fn discard(&mut self, staged: &mut Staged) {
         let changes = std::mem::take(staged).changes;
         self.let_go_of(Garbage::Changes(changes.into_any_order()));
     }
 
-    /// Which of so many items, of a kind and key each, are statements.
+    /// The range of statements among `count` sorted items, given the kind of each.
     fn statements<'a>(count: usize, kind_of: impl Fn(usize) -> u16 + 'a) -> Range<usize> {
         let from = |kind: u32| partition_point(count, |at| u32::from(kind_of(at)) < kind);
         from(KIND_STATEMENT)..from(KIND_STATEMENT + 1)
     }
 
-    /// Makes what is staged the context of session `index`; by how many bytes it has
-    /// grown. STARTUP items go if `greeted`. On `Full` the context is what it was
-    /// before. None: it takes longer; `go_on` says so to `tag` when it is done, and
-    /// nothing else may be applied to this session or by this tag until then.
+    /// Makes what is staged part of the context of session `index`. Returns the number of bytes
+    /// by which it has grown; on `Full` the context has not changed. If `greeted`, the STARTUP
+    /// items are dropped. None: the work goes on in slices, and `go_on` returns `tag` when it
+    /// is done. Until then nothing else may be applied to this session or by this tag.
     pub fn apply(
         &mut self,
         index: u32,
@@ -232,14 +232,14 @@ impl Contexts {
         }
     }
 
-    /// How many STARTUP items there are, which are the first ones.
+    /// The number of STARTUP items, which come first.
     fn startup_items(&self, index: u32) -> usize {
         let (place, count) = self.arena.record_items(index);
         let kind = |at| self.arena.content(self.arena.item(place, at).entry).kind;
         partition_point(count as usize, |at| u32::from(kind(at)) <= KIND_STARTUP)
     }
 
-    /// Where the item of that kind and key is.
+    /// The position of the item with that kind and key.
     fn find(&self, index: u32, kind: u16, key: &[u8]) -> Option<usize> {
         let (place, count) = self.arena.record_items(index);
         let content = |at| self.arena.content(self.arena.item(place, at).entry);
@@ -254,8 +254,8 @@ impl Contexts {
         (at < count as usize && is_it(at)).then_some(at)
     }
 
-    /// If a few changes put other items in the place of those that are there: no item
-    /// moves, however many there are.
+    /// Applies a few changes that only replace existing items: no item moves, however many
+    /// there are. None if that does not suffice.
     fn replace(&mut self, index: u32, changes: &Sorted) -> Option<i64> {
         let changes = changes.as_slice()?;
         let found = changes.iter().map(|change| {
@@ -331,8 +331,8 @@ impl Contexts {
         self.sizes[index as usize] += grown;
     }
 
-    /// The context of a new session: `items` with a reference each, which the
-    /// context takes over; its bytes. On `Full` the references are released.
+    /// Stores the context of a new session and returns its bytes. The context takes over one
+    /// reference for each of `items`. On `Full` these references are released.
     pub fn begin(&mut self, index: u32, mut items: Vec<Item>, flags: u32) -> Result<i64, Full> {
         let arena = &self.arena;
         items.sort_by(|one, other| {
@@ -360,7 +360,7 @@ impl Contexts {
         }
     }
 
-    /// The session has ended. A task of its is cancelled by who began it.
+    /// The session has ended. The caller cancels its task, if there is one.
     pub fn end(&mut self, index: u32) {
         let (place, count) = self.arena.record_items(index);
         let count = count as usize;
@@ -379,7 +379,7 @@ impl Contexts {
         }
     }
 
-    /// How the client of session `index` has proved itself, for as long as that lives.
+    /// Stores how the client of session `index` was authenticated, for the life of the session.
     pub fn put_authenticated(
         &mut self,
         index: u32,
@@ -402,7 +402,7 @@ impl Contexts {
         (0..count as usize).map(move |position| self.arena.item(place, position))
     }
 
-    /// The value of one item of a session.
+    /// The value of an item of a session.
     pub fn value(&self, index: u32, kind: u32, key: &[u8]) -> Option<&[u8]> {
         let (place, _) = self.arena.record_items(index);
         let content = |at| self.arena.content(self.arena.item(place, at).entry);
@@ -416,13 +416,13 @@ impl Contexts {
             .map(|content| content.value)
     }
 
-    /// Bytes that a session's context accounts for.
+    /// The bytes that a session's context accounts for.
     pub fn bytes(&self, index: u32) -> i64 {
         self.sizes.get(index as usize).copied().unwrap_or(0)
     }
 }
 
-/// Of so many, sorted by that: how many are.
+/// The number of elements, of `count` that are sorted by `is_before`, for which it is true.
 fn partition_point(count: usize, is_before: impl Fn(usize) -> bool) -> usize {
     let (mut low, mut high) = (0, count);
     while low < high {
@@ -437,17 +437,16 @@ fn partition_point(count: usize, is_before: impl Fn(usize) -> bool) -> usize {
 
 // ---- Staged changes -------------------------------------------------------
 //
-// What a backend has said of a session's context and not yet finished: changes that
-// become the context together.
+// The changes of a session's context that a backend has sent and not yet completed. They become
+// the context together.
 //
-// A long list is kept sorted from its 257th change on, so that what is left to be
-// done when it is finished is a merge ([`super::merge`]), and so that a session that
-// changes the same item again and again does not have us keep all of that.
+// From its 257th change on a list is kept sorted. Then only a merge ([`super::work`]) is left
+// at the end, and a session that changes one item again and again does not accumulate changes.
 
 /// One change that waits to be applied.
 #[derive(Debug)]
 pub enum Change {
-    /// It owns a reference to the entry.
+    /// Owns a reference to the entry.
     Put {
         entry: u32,
         counters: Option<Counters>,
@@ -479,7 +478,7 @@ impl Change {
     }
 }
 
-/// As many stand in the order in which they came.
+/// Up to this many changes stand in the order in which they came.
 pub const FEW: usize = 256;
 
 /// Changes of one session.
@@ -496,7 +495,7 @@ impl Changes {
         self.few.len() + self.many.len()
     }
 
-    /// One more. What it supersedes is returned.
+    /// Adds a change. Returns the changes that it supersedes.
     pub fn push(&mut self, change: Change, arena: &Arena) -> Vec<Change> {
         if self.many.is_empty() && self.few.len() < FEW {
             self.few.push(change);
@@ -511,7 +510,8 @@ impl Changes {
         superseded
     }
 
-    /// By kind and key, the last of each; what that supersedes is returned as well.
+    /// Sorts by kind and key and keeps the last change of each. Also returns the superseded
+    /// ones.
     pub fn sort(mut self, arena: &Arena) -> (Sorted, Vec<Change>) {
         if !self.many.is_empty() {
             return (Sorted::Many(self.many.into_values()), Vec::new());
@@ -530,7 +530,7 @@ impl Changes {
         (Sorted::Few(sorted.into_iter()), superseded)
     }
 
-    /// To be released, in any order.
+    /// The changes in any order, to be released.
     pub fn into_any_order(self) -> Sorted {
         match self.many.is_empty() {
             true => Sorted::Few(self.few.into_iter()),
@@ -539,7 +539,7 @@ impl Changes {
     }
 }
 
-/// The changes that are left.
+/// The changes that are left to apply.
 #[derive(Debug)]
 pub enum Sorted {
     Few(std::vec::IntoIter<Change>),
@@ -547,7 +547,7 @@ pub enum Sorted {
 }
 
 impl Sorted {
-    /// If they are few.
+    /// The changes, if they are few.
     pub fn as_slice(&self) -> Option<&[Change]> {
         match self {
             Sorted::Few(changes) => Some(changes.as_slice()),
@@ -574,14 +574,14 @@ impl Iterator for Sorted {
     }
 }
 
-/// What a backend has staged.
+/// The changes that a backend has staged.
 #[derive(Debug, Default)]
 pub struct Staged {
     pub session: u64,
     pub(super) changes: Changes,
-    /// What they took, whether or not others have the same.
+    /// Bytes that the changes took, even where they share entries with other sessions.
     pub(super) bytes: usize,
-    /// A change did not fit: the context must not be applied.
+    /// A change did not fit, so the changes must not be applied.
     pub(super) overflow: bool,
 }
 
@@ -695,12 +695,12 @@ pub(super) mod tests {
         );
         assert!(contexts.apply(1, &mut other, false, 0).unwrap().is_ok());
         assert_eq!(shown(&contexts, 1)[0].1.len(), 5000);
-        // and what it stages then counts from nothing
+        // What it stages afterwards counts from zero.
         put(&mut contexts, &mut endless, "own", 5000);
         assert!(contexts.apply(0, &mut endless, false, 0).unwrap().is_ok());
     }
 
-    /// The first session gets all changes at once, the second each by itself.
+    /// The first session gets all changes at once, the second each one separately.
     #[test]
     fn many_changes_at_once_do_what_each_by_itself_does() {
         let mut contexts = contexts();

@@ -1,10 +1,8 @@
-//! The CONTROL memory: slots of backends, pools and sessions, and the
-//! statement counters.
+//! The CONTROL memory: the slots of backends, pools and sessions, and the statement counters.
 //!
-//! The postmaster made it and it outlives every dispatcher. A new dispatcher
-//! therefore finds the slots of its predecessor: those of live backends that
-//! still serve a session ("orphans") are left alone until they end, with the
-//! session slots they hold; all others are freed.
+//! The postmaster creates it, and it outlives every dispatcher. So a new dispatcher finds the
+//! slots of its predecessor. Slots of live backends that still serve a session ("orphans") stay
+//! until these end, with the session slots that they hold. All other slots are freed.
 
 use crate::core::{index_of, SessionId, Shown, Word, Words};
 use crate::shell::link::handshake;
@@ -20,11 +18,11 @@ use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
 use tracing::warn;
 
-/// Views of the mapping; it lives as long as the process.
+/// Views of the mapping, which lives as long as the process.
 #[derive(Clone, Copy)]
 pub struct Control {
     pub header: &'static ControlHeader,
-    /// As it was when this program started: it is to be shown by who asks.
+    /// The secret, as it was when this program started. A process that connects must show it.
     pub secret: u64,
     pub backends: &'static [BackendSlot],
     pub pools: &'static [PoolSlot],
@@ -32,12 +30,12 @@ pub struct Control {
     pub sessions: &'static [SessionSlot],
     pub counters: &'static [StatementCounter],
     pub identities: &'static [Identity],
-    /// Session slot plus 1, by the process ID's remainder.
+    /// Session slot plus 1, indexed by the process ID modulo the number of entries.
     pub pids: &'static [AtomicU32],
 }
 
 impl Control {
-    /// Maps it and checks that it is what this program was built for.
+    /// Maps the memory and checks that its layout is the one that this program was built for.
     pub fn open(fd: RawFd) -> Result<Control> {
         let mapping = SharedMapping::open(fd).context("could not map the control memory")?;
         let header = mapping
@@ -55,7 +53,7 @@ impl Control {
             bail!("the control memory is cut short");
         }
         let region = "a region of the control memory lies outside of it";
-        // Once for both that are of this length.
+        // Two regions have this length, so it is read once.
         let session_slots = header.session_slots.load(Acquire);
         Ok(Control {
             header,
@@ -99,9 +97,9 @@ impl Control {
         })
     }
 
-    /// Takes the memory over from whoever had it before. `find` has the descriptor
-    /// of a process that is a live backend. The result is the backend slots of
-    /// orphans, with that.
+    /// Takes the memory over from an earlier dispatcher. `find` returns the descriptor of a
+    /// process that is a live backend. Returns the backend slots of orphans, each with that
+    /// descriptor.
     pub fn take_over(
         &self,
         own_pid: u32,
@@ -131,7 +129,7 @@ impl Control {
             pool.is_held_back.store(0, SeqCst);
         }
         for tenant in 0..self.tenants.len() {
-            // An orphan still counts what it completes here; no harm in that.
+            // An orphan still counts its completed transactions here, which does no harm.
             self.clear_tenant(tenant as u32);
         }
         for (index, slot) in self.sessions.iter().enumerate() {
@@ -162,18 +160,18 @@ impl Control {
         slot.state.store(BACKEND_FREE, SeqCst);
     }
 
-    /// What backends must know of it.
+    /// Writes what backends must know of a tenant.
     pub fn begin_tenant(&self, index: u32, user: &[u8], superuser: bool) {
         let slot = &self.tenants[index as usize];
         slot.superuser.store(u32::from(superuser), SeqCst);
-        // As ProcessStartupPacket cuts names that are too long.
+        // ProcessStartupPacket cuts a name that is too long in the same way.
         let name = user.iter().copied().take(slot.user_name.len() - 1);
         for (to, from) in slot.user_name.iter().zip(name.chain(std::iter::repeat(0))) {
             to.store(from, Relaxed);
         }
     }
 
-    /// Nobody has it any more.
+    /// Clears a tenant slot that is no longer used.
     pub fn clear_tenant(&self, index: u32) {
         let slot = &self.tenants[index as usize];
         slot.keeps_sessions.store(CAUSE_NONE, SeqCst);
@@ -197,8 +195,8 @@ impl Control {
         slot.state.store(STATE_FREE, SeqCst);
     }
 
-    /// Before a session goes to a backend, which believes the name in its slot: that
-    /// is ours to write, but others could have.
+    /// Restores the session's name in its slot before the session goes to a backend, which
+    /// trusts it. Only the dispatcher writes the name, but other processes could.
     pub fn restore_name(&self, id: SessionId) {
         let name = &self.sessions[index_of(id) as usize].id;
         if name.load(Relaxed) != id {
@@ -207,7 +205,8 @@ impl Control {
         }
     }
 
-    /// What a statement's owner had counted when it was put.
+    /// Sets a statement's counters to the values that its session had when the statement was
+    /// put.
     pub fn set_counters(&self, index: u32, counters: &Counters) {
         if let Some(slot) = self.counters.get(index as usize) {
             slot.generic_cost.store(counters.costs[0], Relaxed);
@@ -263,7 +262,7 @@ impl Words for Control {
     }
 
     fn shown(&self, index: u32) -> Shown {
-        // A backend's slot may name any session.
+        // The number comes from a backend's slot, so it may be any.
         let slot = self.sessions.get(index as usize);
         match slot.map(|slot| slot.state.load(SeqCst)) {
             Some(STATE_IDLE) => Shown::Idle,
@@ -306,14 +305,14 @@ impl Words for Control {
     }
 }
 
-/// Which statement counters are free. Bounded by the number of counters.
+/// The free statement counters. Bounded by the number of counters.
 pub struct CounterPool {
     free: Vec<u32>,
     next: u32,
     total: u32,
 }
 
-/// No counter: the statement lives without one.
+/// The statement has no counter.
 pub const NO_COUNTER: u32 = u32::MAX;
 
 impl CounterPool {

@@ -1,8 +1,8 @@
-//! What contexts have to be done that grows with what one client has sent or owns, and
-//! so is done a slice a round: merging a long list of changes into a context, storing a
-//! long value, letting go of what has ended.
+//! The work on contexts whose amount grows with what one client has sent or owns. It is done a
+//! slice per round: merging a long list of changes into a context, storing a long value, and
+//! releasing what has ended.
 //!
-//! A unit is about a look at an entry, some 100 to 250 nanoseconds.
+//! A unit is about one access to an entry, 100 to 250 nanoseconds.
 
 use super::arena::{Arena, Full};
 use super::bytes_of_item;
@@ -13,16 +13,16 @@ use crate::shell::sys::memory::overwrite;
 use std::cmp::Ordering;
 use std::collections::VecDeque;
 
-/// For what one round does of it: a millisecond, at most.
+/// Units of this work in one round: a millisecond at most.
 pub const UNITS_A_ROUND: usize = 4096;
-/// What is done at once, outside of these.
+/// Units that are done at once, outside the rounds.
 pub const UNITS_AT_ONCE: usize = 2048;
 /// Bytes that are copied or overwritten for one unit.
 const BYTES_A_UNIT: usize = 512;
-/// As few are released without delay.
+/// Up to this many items are released at once.
 const FEW: usize = 256;
 
-/// How much may still be done in one go. What is taken may be a little more.
+/// The units that may still be used in one go. `taken` may exceed them slightly.
 #[derive(Debug)]
 pub struct Units {
     left: usize,
@@ -52,7 +52,7 @@ impl Units {
     }
 }
 
-/// A long value on its way into the arena. `bytes` shrinks from its end.
+/// A long value that is being copied into the arena. `bytes` shrinks from its end.
 pub struct Storing {
     pub entry: u32,
     pub bytes: Vec<u8>,
@@ -60,7 +60,7 @@ pub struct Storing {
 }
 
 impl Storing {
-    /// False: there are no units left.
+    /// Copies a piece. False: there are no units left.
     fn go_on(&mut self, arena: &mut Arena, units: &mut Units) -> bool {
         let most = units.left() * BYTES_A_UNIT;
         let begin = self.bytes.len().saturating_sub(most).max(self.from);
@@ -72,8 +72,8 @@ impl Storing {
     }
 }
 
-/// Overwrites what is behind `end`, and gives its memory back by and by: to do so with
-/// hundreds of megabytes in one go takes milliseconds.
+/// Overwrites what follows `end`, and gives its memory back. This happens piece by piece: doing
+/// it for hundreds of megabytes at once takes milliseconds.
 fn cut_off(bytes: &mut Vec<u8>, end: usize) {
     overwrite(&mut bytes[end..]);
     bytes.truncate(end);
@@ -85,41 +85,41 @@ pub enum Task {
     Store(Storing),
 }
 
-/// What has come of a task.
+/// The result of a task.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Finished {
-    /// By how many bytes the session's context has grown.
+    /// The number of bytes by which the session's context has grown.
     Applied(Result<i64, Full>),
     /// The entry of the value.
     Stored(u32),
 }
 
-/// To be let go of.
+/// What is to be released.
 pub enum Garbage {
     Items(Vec<Item>),
-    /// Those of an array in the arena, and then that; so many are left.
+    /// The items of an array in the arena, of which `left` are left, and then the array itself.
     Array {
         place: u32,
         count: usize,
         left: usize,
     },
     Changes(Sorted),
-    /// Words of a session.
+    /// Bytes that belonged to a session, to be overwritten.
     Bytes(Vec<u8>),
 }
 
-/// All of it.
+/// All work that waits.
 #[derive(Default)]
 pub struct Work {
-    /// Each with the number of whom it is done for.
+    /// Each task with its tag: the slot of the backend that it is done for.
     tasks: VecDeque<(u32, Task)>,
     garbage: Vec<Garbage>,
-    /// Units taken since somebody asked.
+    /// Units used since the last `take_work`.
     taken: usize,
 }
 
 impl Contexts {
-    /// Is there something to be done without anything having happened?
+    /// Is there work to do even if no event arrives?
     pub fn has_work(&self) -> bool {
         !self.work.tasks.is_empty() || !self.work.garbage.is_empty() || self.arena.is_overwriting()
     }
@@ -136,8 +136,9 @@ impl Contexts {
         self.work.tasks.push_back((tag, task));
     }
 
-    /// A slice of it, once a round; what is finished, and for whom. Tasks take turns, and
-    /// leave some for what has ended: its memory is others'.
+    /// Does a slice of work, once a round. Returns a task that is finished, with its tag. Tasks
+    /// take turns, and leave units for releasing what has ended, because other sessions need
+    /// its memory.
     pub fn go_on(&mut self) -> Option<(u32, Finished)> {
         let mut units = Units::new(UNITS_A_ROUND);
         let mut finished = None;
@@ -154,7 +155,7 @@ impl Contexts {
         finished
     }
 
-    /// The task again, if it is not over.
+    /// Works on a task. Returns it if it is not finished.
     pub(super) fn task(&mut self, task: Task, units: &mut Units) -> Result<Finished, Task> {
         match task {
             Task::Merge(mut merge) => {
@@ -175,7 +176,7 @@ impl Contexts {
         }
     }
 
-    /// Whoever it was done for wants it no more.
+    /// Cancels the task with this tag.
     pub fn cancel_task(&mut self, tag: u32) {
         let Some(at) = (self.work.tasks.iter()).position(|(its, _)| *its == tag) else {
             return;
@@ -206,7 +207,7 @@ impl Contexts {
         }
     }
 
-    /// At once if it is little.
+    /// Releases it, at once if it is little.
     pub(super) fn let_go_of(&mut self, garbage: Garbage) {
         let size = match &garbage {
             Garbage::Items(items) => items.len(),
@@ -240,7 +241,7 @@ impl Contexts {
         }
     }
 
-    /// What is left of it, if that is something.
+    /// Releases a part, and returns the rest if there is one.
     fn let_go_on(&mut self, mut garbage: Garbage, units: &mut Units) -> Result<(), Garbage> {
         loop {
             let item = match &mut garbage {
@@ -286,7 +287,7 @@ impl Contexts {
     }
 }
 
-/// Room for a long value, which is the end of `bytes`.
+/// Creates the entry for a long value, which is the last `length` bytes of `bytes`.
 pub(super) fn begin_storing(
     arena: &mut Arena,
     account: u32,
@@ -301,34 +302,34 @@ pub(super) fn begin_storing(
 
 // ---- Merge ----------------------------------------------------------------
 //
-// A session's context and the changes that it gets, made one new context, in slices.
+// Merges changes into a session's context, in slices.
 //
-// Both are sorted, so this is a merge: where the next change belongs is searched from
-// the last place on, and what lies between is copied. Nothing of the session's changes
-// before all has succeeded.
+// Context and changes are both sorted. The place of the next change is searched for from the
+// last place on, and the items between are copied. The session's context does not change until
+// the merge has succeeded.
 
 /// Items that are copied for one unit.
 const ITEMS_A_UNIT: usize = 16;
 
 pub struct Merge {
     pub index: u32,
-    /// Where the items of before are, and how many.
+    /// Place and number of the old items.
     pub old: (u32, usize),
-    /// The next one of them.
+    /// The next old item.
     at: usize,
     next: Option<Change>,
     changes: Sorted,
     items: Vec<Item>,
-    /// Of before, and not in the new context.
+    /// Old items that are not in the new context.
     dropped: Vec<Item>,
-    /// New ones, with a reference and a counter each.
+    /// New items, with a reference and a counter each.
     put: Vec<Item>,
     grown: i64,
-    /// The new array, and how much of it has been written.
+    /// The new array, and the number of its items that are written.
     array: Option<(u32, usize)>,
 }
 
-/// What is left of one that is over: in either case to be released.
+/// What remains after a merge, or after one that was given up. It must be released.
 pub struct Remains {
     pub items: Vec<Item>,
     pub change: Option<Change>,
@@ -338,7 +339,7 @@ pub struct Remains {
 }
 
 impl Merge {
-    /// `from`: the items before that one go.
+    /// The first `from` old items are dropped.
     pub fn new(arena: &Arena, index: u32, mut changes: Sorted, from: usize) -> Merge {
         let (place, count) = arena.record_items(index);
         let old = (place, count as usize);
@@ -357,7 +358,7 @@ impl Merge {
         }
     }
 
-    /// Goes on. False: there are no units left.
+    /// Works on the merge. False: there are no units left.
     pub fn go_on(
         &mut self,
         arena: &mut Arena,
@@ -423,7 +424,7 @@ impl Merge {
         Ok(true)
     }
 
-    /// Where this change belongs among the items of before, and whether that is there.
+    /// The place of this change among the old items, and whether an item with its key is there.
     fn find(&self, arena: &Arena, change: &Change, units: &mut Units) -> (usize, bool) {
         let wanted = change.place(arena);
         let mut order = |at: usize| {
@@ -431,7 +432,7 @@ impl Merge {
             let content = arena.content(arena.item(self.old.0, at).entry);
             (content.kind, content.key).cmp(&wanted)
         };
-        // Ever further from the last place, then between the last two looks.
+        // In growing steps from the last place, then by bisection between the last two steps.
         let (mut low, mut high, mut step) = (self.at, self.at, 1);
         while high < self.old.1 && order(high) == Ordering::Less {
             low = high + 1;
@@ -449,7 +450,7 @@ impl Merge {
         (low, low < self.old.1 && order(low) == Ordering::Equal)
     }
 
-    /// False: not all of them.
+    /// Copies old items up to there. False: not all of them were copied.
     fn copy_up_to(&mut self, upto: usize, arena: &Arena, units: &mut Units) -> bool {
         let end = upto.min(self.at + units.left() * ITEMS_A_UNIT);
         units.take((end - self.at).div_ceil(ITEMS_A_UNIT));
@@ -459,8 +460,7 @@ impl Merge {
         end == upto
     }
 
-    /// The new items, where they are, and by how many bytes the context has grown; and
-    /// what is left.
+    /// The new items, their place, the bytes by which the context has grown, and what remains.
     pub fn finish(self) -> (Vec<Item>, u32, i64, Remains) {
         let place = self.array.map_or(0, |(place, _)| place);
         let remains = Remains {
@@ -472,7 +472,7 @@ impl Merge {
         (self.items, place, self.grown, remains)
     }
 
-    /// It comes to nothing.
+    /// Gives the merge up. Returns what remains.
     pub fn give_up(self) -> Remains {
         let array = self.array.map_or(0, |(place, _)| place);
         let count = if array == 0 { 0 } else { self.items.len() };
@@ -513,7 +513,8 @@ mod tests {
         contexts.stage_put(staged, content, None, 0);
     }
 
-    /// Rounds until a task is finished, and what came of it. None of them is long.
+    /// Runs rounds until a task is finished; returns their number and its result. No round may
+    /// be long.
     fn rounds(contexts: &mut Contexts) -> (usize, Option<Finished>) {
         let mut rounds = 0;
         while contexts.has_work() {
@@ -571,7 +572,7 @@ mod tests {
         assert_eq!((contexts.arena.entries(), contexts.arena.used()), (0, 0));
     }
 
-    /// An item in the place of another costs nothing that grows with the context.
+    /// The cost of replacing an item does not grow with the context.
     #[test]
     fn one_item_of_very_many_is_replaced_at_once() {
         let mut contexts = contexts_of(1 << 24);

@@ -252,6 +252,9 @@ impl Core {
                 return None;
             };
             if self.has_room(tenant) {
+                if !self.is_kept(number) {
+                    self.sessions.pass_over_those_before(tenant);
+                }
                 return self.sessions.first_of_tenant(tenant);
             }
         }

@@ -119,6 +119,23 @@ impl Sessions {
         turns.in_turn.iter().map(|(_, tenant)| *tenant)
     }
 
+    /// A session of this tenant may be served now, and none of the tenants before it. These save
+    /// nothing up meanwhile: their clocks follow, so that they do not hold back the pool's.
+    pub fn pass_over_those_before(&mut self, tenant: u32) {
+        let of_tenant = &self.of_tenants[tenant as usize];
+        let clock = of_tenant.share.clock;
+        let turns = &mut self.of_pools[of_tenant.pool as usize].turns;
+        while let Some(entry) = turns.in_turn.first().copied() {
+            let share = &mut self.of_tenants[entry.1 as usize].share;
+            if share.clock >= clock {
+                return;
+            }
+            share.clock = clock;
+            turns.in_turn.remove(&entry);
+            turns.in_turn.insert((share.turn(), entry.1));
+        }
+    }
+
     /// A tenant's place among these, if it is one of them.
     pub fn turn_of(&self, tenant: u32) -> Option<Turn> {
         let share = &self.of_tenants[tenant as usize].share;
@@ -267,6 +284,24 @@ mod tests {
         sessions.set_room(0, None);
         assert_eq!(sessions.servable(0), 8);
         assert_eq!(served(&mut sessions, 1), [1, 0, 0]);
+    }
+
+    #[test]
+    fn a_tenant_that_may_not_be_served_disturbs_no_turns() {
+        let mut sessions = waiting([9, 9, 9]);
+        let mut served_in_stall = [0_usize; 3];
+        for _ in 0..12 {
+            let tenant = sessions.tenants_in_turn(0).find(|it| *it > 0).unwrap();
+            sessions.pass_over_those_before(tenant);
+            let id = sessions.first_of_tenant(tenant).unwrap();
+            served_in_stall[tenant as usize] += 1;
+            assert!(served_in_stall[1].abs_diff(served_in_stall[2]) <= 1);
+            sessions.enqueue(id);
+            sessions.wait(id, Of::Busy, 5);
+            sessions.check_turns();
+        }
+        let shares = served(&mut sessions, 30);
+        assert!(shares.iter().all(|of_tenant| of_tenant.abs_diff(10) <= 1));
     }
 
     #[test]

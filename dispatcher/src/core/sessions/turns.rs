@@ -17,16 +17,20 @@ use std::collections::BTreeSet;
 
 /// What a transaction costs, before the division by the weight.
 const COST: u64 = 1 << 32;
+/// The places of tenants none of whose sessions has come back begin here.
+const SERVED: u64 = 1 << 63;
 /// The default of pg_baton.pool_weight.
 pub const DEFAULT_WEIGHT: u64 = 100;
 
 /// A tenant's share of its pool.
 pub struct Share {
     clock: u64,
-    /// The number of the first of its sessions whose hand-over failed, if no session of it has been
-    /// handed out since; else u64::MAX. Of tenants with equal clocks, the one whose session came
-    /// back first is first: sessions taken out of the ready queue may set all clocks to the pool's.
-    came_back: u64,
+    /// Of tenants with equal clocks, the one with the lowest place is first. A tenant whose session
+    /// came back unserved has the number of the first such event: sessions taken out of the ready
+    /// queue may set all clocks to the pool's. Other tenants come after these, the one first that
+    /// has waited longest since it was served: in the order of their numbers, one could be served
+    /// once more than another.
+    place: u64,
     cost: u64,
     /// How many more of its sessions may be served now; None: no limit.
     room: Option<usize>,
@@ -39,7 +43,7 @@ impl Default for Share {
     fn default() -> Share {
         Share {
             clock: 0,
-            came_back: u64::MAX,
+            place: SERVED,
             cost: COST / DEFAULT_WEIGHT,
             room: None,
             excess: 0,
@@ -53,7 +57,7 @@ pub type Turn = (u64, u64);
 
 impl Share {
     fn turn(&self) -> Turn {
-        (self.clock, self.came_back)
+        (self.clock, self.place)
     }
 }
 
@@ -63,8 +67,8 @@ pub struct Turns {
     clock: u64,
     /// Tenants that have room and a waiting session.
     in_turn: BTreeSet<(Turn, u32)>,
-    /// How many sessions have come back.
-    came_back: u64,
+    /// How many times a tenant's place has been set.
+    places: u64,
     /// Of all tenants.
     excess: usize,
 }
@@ -158,7 +162,8 @@ impl Sessions {
         share.is_in_turn = is_in_turn;
         if is_in_turn {
             if share.clock < turns.clock {
-                (share.clock, share.came_back) = (turns.clock, u64::MAX);
+                turns.places += 1;
+                (share.clock, share.place) = (turns.clock, SERVED + turns.places);
             }
             turns.in_turn.insert((share.turn(), tenant));
         } else {
@@ -178,18 +183,18 @@ impl Sessions {
         if share.is_in_turn {
             turns.in_turn.remove(&(share.turn(), tenant));
         }
+        turns.places += 1;
         if has_gone {
             // A session with a reserved backend may overtake others. Its tenant pays for at most
             // one of these turns.
             turns.clock = turns.clock.max(share.clock.min(first));
             share.clock = share.clock.min(turns.clock + share.cost) + share.cost;
-            share.came_back = u64::MAX;
+            share.place = SERVED + turns.places;
         } else {
             // If many sessions come back out of the ready queue, the last one has set the pool's
             // clock. Sessions that have begun to wait since are not behind them.
             share.clock = share.clock.saturating_sub(share.cost).max(turns.clock);
-            turns.came_back += 1;
-            share.came_back = share.came_back.min(turns.came_back);
+            share.place = share.place.min(turns.places);
         }
         if share.is_in_turn {
             turns.in_turn.insert((share.turn(), tenant));

@@ -129,6 +129,8 @@ def test_who_takes_nothing_does_not_hold_up_a_fast_stop(primary):
 
 
 def test_a_standby_that_takes_nothing_does_not_hold_up_an_immediate_stop(primary, standby):
+    # libpq's words for a connection that a server closes without a word.
+    standby.expect_in_log("This probably means the server terminated abnormally")
     receiver = walreceiver(standby)
     primary.sql("CREATE TABLE numbers (n integer, t text)")
     stop(receiver)

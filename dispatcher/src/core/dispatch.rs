@@ -480,9 +480,11 @@ impl Core {
     /// Starts backends for the waiting sessions, as far as the limits allow.
     fn grow(&mut self, number: u32, words: &impl Words) {
         let meant_for = &mut self.round.meant_for;
+        let all = meant_for.len();
         meant_for.retain(|other| *other != number);
         // A place that was made for another pool that still exists belongs to that pool.
         let left = meant_for.len();
+        let own = all - left;
         if self.has_enough(number, words) {
             return;
         }
@@ -499,7 +501,14 @@ impl Core {
             pool.steals.reset();
         }
         let starts = growth.starts().min(most);
-        let started = starts.min(STARTED_AT_ONCE - self.round.started);
+        // For the places that were made for it, the pool is first; for others it has its usual turn.
+        let in_turn = match own > 0 && self.round.pools.len() > 1 {
+            true => own,
+            false => STARTED_AT_ONCE,
+        };
+        let started = starts
+            .min(in_turn)
+            .min(STARTED_AT_ONCE - self.round.started);
         if started < starts {
             self.mark_dirty(number);
         }

@@ -48,7 +48,11 @@ use std::time::{Duration, Instant};
 use summary::Summary;
 
 /// Seeds that have found a bug, and the bug.
-const FOUND: [(u64, &str); 22] = [
+const FOUND: [(u64, &str); 23] = [
+    (
+        3754,
+        "a pool that was first for the one place made for it took all that had become free: a pool without a backend waited on",
+    ),
     (
         3567,
         "a tenant that may not take the last free backend held the pool's clock back: one of the others was served six times, and another not at all",

@@ -329,7 +329,7 @@ def test_a_superuser_s_connection_is_no_use_to_another_role(prepared):
 
 @needs_gdb
 def test_what_a_superuser_asked_is_never_shown_as_another_s(prepared):
-    """While the backend is the next role's already, and serves no session of it yet."""
+    """The view has the superuser's role and query until it has the next session's, both at once."""
     server = prepared(max_backends=1, min_backends=0, break_self_check="process_ids")
     shown = "SELECT usename, query FROM pg_stat_activity WHERE pid = {pid}"
     with (
@@ -344,8 +344,9 @@ def test_what_a_superuser_asked_is_never_shown_as_another_s(prepared):
         with stopped_at(pid, "init_ps_display") as stop:
             plain.send(parse("SELECT 1") + bind() + execute() + sync())
             stop.wait()
-            assert beside.query(shown.format(pid=pid)) == [["plain", ""]]
+            assert beside.query(shown.format(pid=pid)) == [["chief", "<insufficient privilege>"]]
         plain.until_ready()
+        assert beside.query(shown.format(pid=pid)) == [["plain", ""]]
     assert_healthy(server)
 
 

@@ -127,6 +127,7 @@ baton_entry_show(TimestampTz start, const BatonIdentity *identity)
 		state_start = start;
 
 	PGSTAT_BEGIN_WRITE_ACTIVITY(entry);
+	entry->st_userid = GetAuthenticatedUserId();
 	entry->st_proc_start_timestamp = start;
 	memcpy(unvolatize(SockAddr *, &entry->st_clientaddr), &MyProcPort->raddr,
 		   sizeof(SockAddr));
@@ -136,18 +137,6 @@ baton_entry_show(TimestampTz start, const BatonIdentity *identity)
 	entry->st_activity_start_timestamp = query_start;
 	entry->st_state_start_timestamp = state_start;
 	set_mark(entry_mark(entry), identity ? identity->pid : 0);
-	PGSTAT_END_WRITE_ACTIVITY(entry);
-}
-
-void
-baton_entry_set_role(Oid role)
-{
-	volatile PgBackendStatus *entry = MyBEEntry;
-
-	if (entry == NULL)
-		return;
-	PGSTAT_BEGIN_WRITE_ACTIVITY(entry);
-	entry->st_userid = role;
 	PGSTAT_END_WRITE_ACTIVITY(entry);
 }
 

@@ -39,13 +39,10 @@ extern void baton_entry_begin_as_nobody(SockAddr *address);
 
 /*
  * This backend's own entry: shows this session (NULL: none) from now on, with
- * the address of MyProcPort, since `start`.
+ * the address of MyProcPort and the authenticated user, since `start`.
  */
 extern void baton_entry_show(TimestampTz start, const BatonIdentity *identity);
 extern void baton_entry_forget_session(void);
-
-/* This backend's own entry: the role that it shows. */
-extern void baton_entry_set_role(Oid role);
 
 /*
  * This backend's own entry: the TLS that its client speaks with the

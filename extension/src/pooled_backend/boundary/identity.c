@@ -342,18 +342,23 @@ apply_settings(Oid role)
 	settings_role = role;
 }
 
-/* Sets the role that log lines, the views and ps show. */
+/*
+ * Sets the role that log lines and ps show. The views show the last session
+ * until baton_identity_put replaces role and session in one write.
+ */
 static void
-show_role(Oid role)
+show_role(void)
 {
-	char		title[2 * NAMEDATALEN + 16];
+	static char rest[NAMEDATALEN + 16] = "";
+	char		title[sizeof(user_name) + sizeof(rest)];
+	Size		length = strlen(user_name);
 
+	/* a backend's database never changes */
+	if (rest[0] == '\0')
+		snprintf(rest, sizeof(rest), " %s [local]", MyProcPort->database_name);
 	baton_port_set_user(user_name);
-	baton_entry_set_role(role);
-	strlcpy(title, user_name, sizeof(title));
-	strlcat(title, " ", sizeof(title));
-	strlcat(title, MyProcPort->database_name, sizeof(title));
-	strlcat(title, " [local]", sizeof(title));
+	memcpy(title, user_name, length);
+	memcpy(title + length, rest, sizeof(rest));
 	init_ps_display(title);
 }
 
@@ -372,7 +377,7 @@ change_role(Oid role, const char *name, bool superuser)
 		if (!baton_role_is_in_force(role))
 			elog(FATAL, "the backend is not of role %u as it should be", role);
 	}
-	show_role(role);
+	show_role();
 }
 
 /*
@@ -385,8 +390,6 @@ leave(bool resets_may_stay)
 {
 	if (!resets_may_stay || !baton_context_leave_resets())
 		baton_context_leave();
-	/* the next role must not see the last session in pg_stat_activity */
-	baton_identity_clear();
 	if (baton_plain_any())
 		baton_plain_forget_settings();
 	settings_role = InvalidOid;

@@ -88,6 +88,9 @@ typedef struct BatonControlHeader
 								 * its remainder by pid_entries */
 	uint64_t	query_offset;	/* of the queries, query_size bytes each;
 								 * backends only */
+	uint64_t	batch_until_us; /* backends have the policy SCHED_BATCH until
+								 * the monotonic clock shows this time; 0:
+								 * they do not; dispatcher */
 	uint32_t	identities_used;	/* no session has had a slot from here on:
 									 * a search may stop here; dispatcher */
 	uint32_t	keeps_sessions; /* BATON_CAUSE_*; if not 0, every session

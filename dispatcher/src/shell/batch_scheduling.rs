@@ -8,17 +8,19 @@
 //! waits one by one. If long waits make up most of these, the thread returns to the usual
 //! policy for a while. A wait is too long if it exceeds the parameter's value and three times
 //! the wait under the usual policy: where waits are long under the usual policy as well, an
-//! interruption gains little. Backends do the same (idle.c has more).
+//! interruption gains little.
+//!
+//! Backends run on the same processors: they follow the threads' decisions, which the main thread
+//! publishes (idle.c).
 //!
 //! Clients that log in with TLS or SCRAM compute for milliseconds between two answers of the
 //! dispatcher. A thread that waits until one of them has finished keeps the others waiting, and
 //! leaves processors idle when there are few clients at a time. So while many clients log in
 //! this way, all threads use the usual policy.
 
-use super::sys::process::{thread_waits, Policy};
+use super::sys::process::{monotonic_us, thread_waits, Policy};
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
-use std::time::Instant;
 
 /// Wake-ups between two looks, and between the switch to SCHED_BATCH and the first look after
 /// it.
@@ -43,7 +45,10 @@ const COUNTED_FOR_US: u64 = 100_000;
 const PAUSE_LEAST_US: u64 = 1_000_000;
 const PAUSE_MOST_US: u64 = 8_000_000;
 
-/// pg_baton.batch_scheduling_wait in microseconds, for all threads; 0: never use SCHED_BATCH.
+/// A decision is published when it moves the published time by this much.
+const PUBLISHED_WITHIN_US: u64 = 100_000;
+
+/// The constant batch_scheduling_wait_us in microseconds, for all threads; 0: never use SCHED_BATCH.
 static MOST_WAIT_US: AtomicU64 = AtomicU64::new(0);
 
 /// Log-ins for which clients have computed: a TLS handshake or a SCRAM proof.
@@ -54,6 +59,18 @@ pub fn client_has_computed() {
     COMPUTED.fetch_add(1, Relaxed);
 }
 
+/// Until when, by the monotonic clock, a thread that is often woken has decided for SCHED_BATCH;
+/// 0: the last decision was against it.
+static UNTIL_US: AtomicU64 = AtomicU64::new(0);
+
+/// Writes the decision into this word, for backends.
+pub fn publish(until_us: &AtomicU64) {
+    let decided_us = UNTIL_US.load(Relaxed);
+    if until_us.load(Relaxed).abs_diff(decided_us) >= PUBLISHED_WITHIN_US {
+        until_us.store(decided_us, Relaxed);
+    }
+}
+
 pub fn set_most_wait_us(most_wait_us: u64) {
     MOST_WAIT_US.store(most_wait_us, Relaxed);
 }
@@ -62,7 +79,6 @@ pub fn set_most_wait_us(most_wait_us: u64) {
 pub struct BatchScheduling {
     /// The policy cannot be changed, or was set from outside.
     is_refused: bool,
-    began: Instant,
     wakes_left: u32,
     computed: Computed,
     decision: Decision,
@@ -73,7 +89,6 @@ impl BatchScheduling {
     pub fn of_this_thread() -> BatchScheduling {
         BatchScheduling {
             is_refused: false,
-            began: Instant::now(),
             wakes_left: WAKES_A_LOOK,
             computed: Computed::default(),
             decision: Decision::default(),
@@ -91,7 +106,7 @@ impl BatchScheduling {
             return;
         }
         let waits = thread_waits();
-        let at_us = self.began.elapsed().as_micros() as u64;
+        let at_us = monotonic_us() as u64;
         let clients_compute = self.computed.are_many(COMPUTED.load(Relaxed), at_us);
         // A thread that cannot measure its waits has the usual policy.
         let most_wait_us = match &waits {
@@ -106,6 +121,11 @@ impl BatchScheduling {
         };
         let was_batch = self.decision.is_batch;
         self.wakes_left = self.decision.look(seen, most_wait_us);
+        if self.decision.is_batch {
+            UNTIL_US.fetch_max(at_us + OFTEN_US, Relaxed);
+        } else if was_batch {
+            UNTIL_US.store(0, Relaxed);
+        }
         if self.decision.is_batch != was_batch {
             self.is_refused = !change(self.decision.is_batch);
         }

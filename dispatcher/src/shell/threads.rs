@@ -218,6 +218,7 @@ fn wait_for_all(shared: &Mutex<Shared>, epoll: &Epoll, others: &mut Others) -> i
         if own.dispatcher.is_finished() {
             break;
         }
+        own.dispatcher.publish_batch_scheduling();
         own.dispatcher.round(&events[..count], &mut clock);
         arrivals.came(count, own.dispatcher.now_us());
         others.look(&mut own, epoll, count)?;

@@ -35,7 +35,6 @@ int			baton_sharing_threshold;
 int			baton_dispatchers;
 int			baton_backend_idle_timeout_ms;
 int			baton_backend_lifetime_ms;
-int			baton_batch_scheduling_wait_us;
 int			baton_message_timeout_ms;
 int			baton_session_wait_timeout_ms;
 int			baton_max_sessions;
@@ -76,7 +75,6 @@ baton_parameters_forget_attach(void)
 void
 baton_test_constants_assign(const char *value, void *extra)
 {
-	baton_batch_scheduling_wait_us = baton_test_constant(value, "batch_scheduling_wait_us", 250);
 	baton_message_timeout_ms = baton_test_constant(value, "message_timeout_ms", 60 * 1000);
 	baton_force_role_changes = baton_test_constant(value, "force_role_changes", 0) != 0;
 }

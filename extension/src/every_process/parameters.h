@@ -66,7 +66,6 @@ extern char *baton_dispatcher_log;
 extern bool baton_log_scheduling;
 
 /* Constants, except in tests (pg_baton.test_constants). */
-extern int	baton_batch_scheduling_wait_us;
 extern int	baton_message_timeout_ms;	/* client_input.c */
 extern bool baton_force_role_changes;	/* handover.c */
 

@@ -21,6 +21,7 @@ mod clients;
 mod connections;
 pub mod shutdown;
 
+use super::batch_scheduling;
 use super::events::{source_of, token, Source, TurnClock, Turns};
 use super::jobs::Jobs;
 use super::link::connections::{Connections, Peer};
@@ -180,6 +181,11 @@ impl Dispatcher {
         };
         self.scheduler.set_clock(self.now);
         self.logins.set_clock(self.now);
+    }
+
+    /// Tells the backends whether to use SCHED_BATCH.
+    pub fn publish_batch_scheduling(&self) {
+        batch_scheduling::publish(&self.control.header.batch_until_us);
     }
 
     /// Microseconds of the monotonic clock at the beginning of the round.

@@ -10,7 +10,6 @@
  */
 #include "postgres.h"
 
-#include <fcntl.h>
 #include <sched.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -56,284 +55,50 @@
  * policy SCHED_BATCH (sched(7)) interrupts no other process: it runs when the
  * waker sleeps, which is some ten microseconds later.
  *
- * If other processes compute for milliseconds and no processor is idle, a
- * SCHED_BATCH backend would wait for them each time. So the backend checks now
- * and then how long it has waited for a processor: the kernel keeps that in
- * /proc/self/schedstat (time run and time waited, nanoseconds; times run). If
- * the average wait was too long, the cause may be a queue of many such
- * backends, which advances each time one of them sleeps: interrupting them
- * would gain nothing. So the backend looks at some waits one by one. If long
- * waits make up most of the total, a CPU-bound peer exists, and the backend
- * returns to the usual policy for a second, and each time for twice as long. A
- * backend that is seldom woken also has the usual policy: it would gain
- * nothing.
- *
- * A wait is too long if it exceeds both pg_baton.batch_scheduling_wait and a
- * multiple of the wait under the usual policy. If the latter is long as well,
- * as behind a client that looks at a thousand sockets, interrupting other
- * processes gains little.
+ * Where other processes compute for milliseconds, a SCHED_BATCH backend would
+ * wait for them. The dispatcher measures the waits of its own threads, which
+ * run on the same processors, and decides for all (batch_scheduling.rs).
  *
  * Any policy other than these two was set on purpose and stays. The usual
- * policy stays where the kernel does not report times, or refuses the change.
- * The nice value is not touched.
- *
- * Threads of the dispatcher do the same (batch_scheduling.rs).
+ * policy stays where the kernel refuses the change. The nice value is not
+ * touched.
  * ----------------------------------------------------------------
  */
 
-/*
- * Wake-ups between two looks, and until the first look with the other policy
- */
-#define WAKES_A_LOOK 64
-#define WAKES_A_TRY 16
+/* Wake-ups between two looks at the dispatcher's decision. */
+#define WAKES_A_LOOK 16
 
-/*
- * Waits that a close look takes one by one, and looks until the next close
- * look.
- */
-#define WAITS_A_CLOSE_LOOK 32
-#define LOOKS_AFTER_CLOSE_LOOK 16
-
-/* A wait is long from this multiple of the acceptable average. */
-#define LONG_WAIT_TIMES 4
-
-/* A backend is woken often if a look comes within this time. */
-#define OFTEN_US INT64CONST(1000000)
-
-/*
- * The acceptable wait is this multiple of the wait under the usual policy.
- * That one is measured again after USUAL_WAIT_KNOWN_US, if it matters.
- */
-#define USUAL_WAIT_TIMES 3
-#define USUAL_WAIT_KNOWN_US INT64CONST(10000000)
-
-/*
- * Time without SCHED_BATCH after a CPU-bound peer was seen, doubled each time.
- */
-#define PAUSE_LEAST_US INT64CONST(1000000)
-#define PAUSE_MOST_US INT64CONST(8000000)
-
-typedef struct
-{
-	int			wakes_left;
-	bool		is_batch;
-	/* The policy cannot be changed, or was set on purpose. */
-	bool		is_refused;
-	/* As of the last look; times are those of the monotonic clock. */
-	int64		looked_at;
-	int64		waited_ns;
-	int64		times_run;
-
-	/*
-	 * The average wait under the usual policy, and when it was last measured.
-	 */
-	int64		usual_wait_us;
-	int64		usual_wait_at;
-	/* The usual policy is set for one look, to measure the wait under it. */
-	bool		is_looking_at_usual;
-	int64		tried_at;
-	int64		not_before;
-	int64		pause_us;
-
-	/*
-	 * A close look: looks before the next one, unless waits are long on
-	 * average; the number of waits left, and the sums so far.
-	 */
-	int			looks_before;
-	int			waits_left;
-	int64		all_waits_ns;
-	int64		long_waits_ns;
-} Scheduling;
-
-static Scheduling scheduling = {
-	.wakes_left = WAKES_A_LOOK,
-	.pause_us = PAUSE_LEAST_US,
-};
-
-/*
- * The time that this process has waited for a processor, and how often it has
- * run.
- */
-static bool
-read_times(int64 *waited_ns, int64 *times_run)
-{
-	char		line[128];
-	ssize_t		length;
-	long long	waited;
-	long long	times;
-	int			fd = open("/proc/self/schedstat", O_RDONLY | O_CLOEXEC);
-
-	if (fd < 0)
-		return false;
-	length = read(fd, line, sizeof(line) - 1);
-	close(fd);
-	if (length <= 0)
-		return false;
-	line[length] = '\0';
-	if (sscanf(line, "%*d %lld %lld", &waited, &times) != 2)
-		return false;
-	*waited_ns = waited;
-	*times_run = times;
-	return true;
-}
+static bool is_batch = false;
 
 static void
 set_policy(bool batch)
 {
 	struct sched_param no_priority = {0};
 
-	scheduling.is_batch = batch;
-	if (sched_getscheduler(0) != (batch ? SCHED_OTHER : SCHED_BATCH) ||
-		sched_setscheduler(0, batch ? SCHED_BATCH : SCHED_OTHER, &no_priority) != 0)
-	{
-		scheduling.is_refused = true;
-		scheduling.is_batch = false;
-	}
-}
-
-/* Starts a close look: the next waits are looked at one by one. */
-static void
-look_closely(void)
-{
-	scheduling.wakes_left = 1;
-	scheduling.waits_left = WAITS_A_CLOSE_LOOK;
-	scheduling.looks_before = LOOKS_AFTER_CLOSE_LOOK;
-	scheduling.all_waits_ns = 0;
-	scheduling.long_waits_ns = 0;
-}
-
-/*
- * Adds one wait of a close look. Returns true if long waits make up most of
- * the total and exceed what all waits would add up to at the acceptable
- * average; the close look may then stop.
- */
-static bool
-somebody_computes(int64 wait_ns, int64 right_us)
-{
-	int64		right_ns = right_us * 1000;
-
-	scheduling.all_waits_ns += wait_ns;
-	if (wait_ns > LONG_WAIT_TIMES * right_ns)
-		scheduling.long_waits_ns += wait_ns;
-	if (--scheduling.waits_left > 0)
-		scheduling.wakes_left = 1;
-	return scheduling.long_waits_ns > scheduling.all_waits_ns / 2 &&
-		scheduling.long_waits_ns > WAITS_A_CLOSE_LOOK * right_ns;
-}
-
-/* Returns to the usual policy. */
-static void
-interrupt_again(void)
-{
-	set_policy(false);
-	scheduling.waits_left = 0;
-	scheduling.looks_before = 0;
-	scheduling.wakes_left = WAKES_A_LOOK;
-}
-
-static bool
-is_usual_wait_known(int64 now)
-{
-	return now - scheduling.usual_wait_at < USUAL_WAIT_KNOWN_US;
-}
-
-static void
-usual_wait_was(int64 mean_us, int64 now)
-{
-	scheduling.usual_wait_us = is_usual_wait_known(now) ?
-		(3 * scheduling.usual_wait_us + mean_us) / 4 : mean_us;
-	scheduling.usual_wait_at = now;
-}
-
-/*
- * If waits have been acceptable for as long as the pause was, the next pause
- * is short.
- */
-static void
-goes_well(int64 now)
-{
-	if (now - scheduling.tried_at > scheduling.pause_us)
-		scheduling.pause_us = PAUSE_LEAST_US;
-}
-
-static void
-look(void)
-{
-	int64		now = baton_monotonic_us();
-	int64		waited_ns;
-	int64		times_run;
-	int64		wait_ns;
-	int64		mean_us;
-	int64		most_wait_us = baton_batch_scheduling_wait_us;
-	int64		right_us = Max(most_wait_us, USUAL_WAIT_TIMES * scheduling.usual_wait_us);
-	bool		often = now - scheduling.looked_at < OFTEN_US;
-
-	scheduling.wakes_left = WAKES_A_LOOK;
-	if (!read_times(&waited_ns, &times_run))
-	{
-		/* the kernel does not keep the times, or no descriptor is free */
-		baton_batch_scheduling_end();
-		return;
-	}
-	wait_ns = waited_ns - scheduling.waited_ns;
-	mean_us = wait_ns / 1000 / Max(times_run - scheduling.times_run, 1);
-	scheduling.looked_at = now;
-	scheduling.waited_ns = waited_ns;
-	scheduling.times_run = times_run;
-
-	if (!scheduling.is_batch)
-	{
-		if (often)
-			usual_wait_was(mean_us, now);
-		if (often && most_wait_us > 0 && now >= scheduling.not_before)
-		{
-			set_policy(true);
-			scheduling.wakes_left = WAKES_A_TRY;
-		}
-		if (!scheduling.is_looking_at_usual)
-			scheduling.tried_at = now;
-		scheduling.is_looking_at_usual = false;
-	}
-	else if (!often || most_wait_us == 0)
-		interrupt_again();
-	else if (scheduling.waits_left > 0)
-	{
-		if (somebody_computes(wait_ns, right_us))
-		{
-			interrupt_again();
-			scheduling.not_before = now + scheduling.pause_us;
-			scheduling.pause_us = Min(2 * scheduling.pause_us, PAUSE_MOST_US);
-		}
-		else if (scheduling.waits_left == 0)
-			goes_well(now);
-	}
-	else if (mean_us > most_wait_us && !is_usual_wait_known(now))
-	{
-		interrupt_again();
-		scheduling.is_looking_at_usual = true;
-	}
-	else if (mean_us > right_us)
-	{
-		if (scheduling.looks_before-- <= 0 || mean_us > LONG_WAIT_TIMES * right_us)
-			look_closely();
-	}
-	else
-		goes_well(now);
+	is_batch = batch;
+	if (sched_getscheduler(0) == (batch ? SCHED_OTHER : SCHED_BATCH))
+		(void) sched_setscheduler(0, batch ? SCHED_BATCH : SCHED_OTHER, &no_priority);
 }
 
 /* The backend has slept between two transactions. */
 static void
 batch_scheduling_woken(void)
 {
-	if (--scheduling.wakes_left > 0 || scheduling.is_refused)
+	static int	wakes_left = WAKES_A_LOOK;
+	bool		batch;
+
+	if (--wakes_left > 0)
 		return;
-	look();
+	wakes_left = WAKES_A_LOOK;
+	batch = (uint64) baton_monotonic_us() < BatonControlMemory->batch_until_us;
+	if (batch != is_batch)
+		set_policy(batch);
 }
 
 void
 baton_batch_scheduling_end(void)
 {
-	if (scheduling.is_batch)
+	if (is_batch)
 		set_policy(false);
 }
 

@@ -108,6 +108,7 @@ impl Control {
         self.header.dispatcher_pid.store(own_pid, SeqCst);
         self.header.dispatcher_epoch.fetch_add(1, SeqCst);
         self.header.room_ticket.store(0, SeqCst);
+        self.header.batch_until_us.store(0, SeqCst);
         self.header.keeps_sessions.store(CAUSE_NONE, SeqCst);
         for ticket in &self.header.tickets {
             ticket.store(0, SeqCst);

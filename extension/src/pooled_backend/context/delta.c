@@ -536,41 +536,57 @@ exchange_all(const char *pairs, Size length)
 	told_at_is_known &= next == end;
 }
 
+/* The two parameters that follow the role. */
+static struct config_generic *
+session_authorization(void)
+{
+	static struct config_generic *found = NULL;
+
+	if (found == NULL)
+		found = baton_guc_find("session_authorization");
+	return found;
+}
+
+static struct config_generic *
+is_superuser(void)
+{
+	static struct config_generic *found = NULL;
+
+	if (found == NULL)
+		found = baton_guc_find("is_superuser");
+	return found;
+}
+
 /*
  * The same if `told` is what the records remember now, and differs from the
- * pairs in the value of one parameter, as that of session_authorization does
- * between two roles. Returns that parameter's number; -1: this does not hold.
+ * pairs in the value of session_authorization alone, as between two roles.
+ * Returns false, having changed nothing, if this does not hold.
  */
-static int
-exchange_one(const char *pairs, Size length)
+static bool
+exchange_session_user(const char *pairs, Size length)
 {
+	const struct config_generic *record = session_authorization();
 	const char *told = placed->told.data;
-	Size		least = Min(length, (Size) placed->told.len);
-	Size		same = 0;
+	Size		before;			/* up to the value */
+	Size		after;			/* from the value's end on */
 	int			nth = 0;
-	Size		tail;
-	const char *value;
 
-	if (!told_at_is_known || reported_count == 0)
-		return -1;
-	while (same + sizeof(uint64) <= least &&
-		   memcmp(told + same, pairs + same, sizeof(uint64)) == 0)
-		same += sizeof(uint64);
-	while (same < least && told[same] == pairs[same])
-		same++;
-	while (nth < reported_count - 1 && (Size) told_at[nth + 1] <= same)
+	if (!told_at_is_known)
+		return false;
+	while (nth < reported_count && reported[nth] != record)
 		nth++;
-	tail = placed->told.len - told_at[nth + 1];
-	value = pairs + told_at[nth] + strlen(reported[nth]->name) + 1;
-	/* the name is whole, and the bytes after the value are the same */
-	if (value > pairs + same || length < tail || value >= pairs + length - tail ||
-		memcmp(told + told_at[nth + 1], pairs + length - tail, tail) != 0 ||
-		value + strnlen(value, pairs + length - value) + 1 != pairs + length - tail)
-		return -1;
-	baton_guc_set_reported(reported[nth], value);
+	if (nth == reported_count)
+		return false;
+	before = told_at[nth] + strlen(record->name) + 1;
+	after = placed->told.len - told_at[nth + 1];
+	if (length <= before + after || memcmp(told, pairs, before) != 0 ||
+		memcmp(told + told_at[nth + 1], pairs + length - after, after) != 0 ||
+		before + strnlen(pairs + before, length - before) + 1 != length - after)
+		return false;
+	baton_guc_set_reported(reported[nth], pairs + before);
 	for (int i = nth + 1; i <= reported_count; i++)
 		told_at[i] += (int) length - placed->told.len;
-	return nth;
+	return true;
 }
 
 /*
@@ -633,22 +649,14 @@ any_news(void)
 	return false;
 }
 
-/* Those of the two parameters that follow the role, if they are reported. */
 static bool
 any_identity_news(void)
 {
-	static struct config_generic *of_identity[2] = {NULL, NULL};
+	struct config_generic *of_identity[] = {session_authorization(), is_superuser()};
 
-	if (of_identity[0] == NULL)
-	{
-		of_identity[0] = baton_guc_find("session_authorization");
-		of_identity[1] = baton_guc_find("is_superuser");
-	}
 	for (int i = 0; i < (int) lengthof(of_identity); i++)
-	{
 		if ((of_identity[i]->flags & GUC_REPORT) && is_news(of_identity[i]))
 			return true;
-	}
 	return false;
 }
 
@@ -656,7 +664,6 @@ void
 baton_report_install(const BatonStored *entry)
 {
 	uint64		serial = entry ? entry->serial : 0;
-	int			exchanged = -1;
 
 	find_reported();
 	if (serial == 0 || serial != placed->told_serial || placed->sent)
@@ -675,8 +682,9 @@ baton_report_install(const BatonStored *entry)
 			/* it is read up to its terminators, so from a copy */
 			resetStringInfo(&now_told);
 			appendBinaryStringInfo(&now_told, pairs, length);
-			exchanged = exchange_one(now_told.data, length);
-			if (exchanged < 0)
+			if (exchange_session_user(now_told.data, length))
+				baton_guc_report_identity_touched = true;
+			else
 			{
 				exchange_all(now_told.data, length);
 				baton_guc_report_touched = true;
@@ -696,8 +704,7 @@ baton_report_install(const BatonStored *entry)
 	if (baton_guc_report_touched)
 		placed->news = any_news();
 	else
-		placed->news = (exchanged >= 0 && is_news(reported[exchanged])) ||
-			(baton_guc_report_identity_touched && any_identity_news());
+		placed->news = baton_guc_report_identity_touched && any_identity_news();
 	baton_guc_report_touched = placed->news;
 	baton_guc_report_identity_touched = false;
 }

@@ -77,7 +77,7 @@ static const ParameterDefinition definitions[] =
 		.variable = &baton_port,
 		.context = PGC_POSTMASTER,
 		.boot = 6543,.least = 1,.most = 65535,
-		.short_description = "Sets the port the pool listens on.",
+		.short_description = "Sets the port on which the pool listens.",
 		.long_description = "Also part of the name of its Unix socket, in each directory of unix_socket_directories.",
 	},
 	{
@@ -87,7 +87,7 @@ static const ParameterDefinition definitions[] =
 		.context = PGC_POSTMASTER,
 		.flags = GUC_LIST_INPUT,
 		.boot_string = "",
-		.short_description = "Sets the host names or IP addresses the pool listens on.",
+		.short_description = "Sets the host names or IP addresses on which the pool listens.",
 		.long_description = "Empty means the same as listen_addresses.",
 		.check = baton_check_list,
 	},
@@ -97,8 +97,8 @@ static const ParameterDefinition definitions[] =
 		.variable = &baton_enabled,
 		.context = PGC_SIGHUP,
 		.boot = true,
-		.short_description = "Has new sessions on the pool's port share backends.",
-		.long_description = "Off, each new session is an ordinary connection for life; those that are there go on as they are.",
+		.short_description = "Lets new sessions on the pool's port share backends.",
+		.long_description = "If off, each new session is an ordinary connection for life. Existing sessions go on as they are.",
 	},
 	{
 		.name = "pg_baton.login",
@@ -107,8 +107,9 @@ static const ParameterDefinition definitions[] =
 		.context = PGC_SIGHUP,
 		.boot = BATON_LOGIN_AUTO,
 		.options = logins,
-		.short_description = "Sets who authenticates the pool's clients where the dispatcher could: it, or a backend of the server.",
-		.long_description = "auto: a backend if a library has a hook for that. Methods that the dispatcher does not know are always a backend's.",
+		.short_description = "Sets which process authenticates the clients that the dispatcher could authenticate.",
+		.long_description = "auto: a backend if a library has a hook for authentication, else the dispatcher. "
+		"A backend always handles the methods that the dispatcher does not know.",
 	},
 	{
 		.name = "pg_baton.gss_encryption",
@@ -117,8 +118,9 @@ static const ParameterDefinition definitions[] =
 		.context = PGC_SIGHUP,
 		.boot = BATON_GSS_AUTO,
 		.options = gss_encryptions,
-		.short_description = "Sets who gets GSSAPI encryption when asking for it; such sessions are ordinary connections for life.",
-		.long_description = "auto: everybody, if a line of pg_hba.conf lets in only who has it; else nobody.",
+		.short_description = "Sets which clients get GSSAPI encryption when they ask for it.",
+		.long_description = "Such sessions are ordinary connections for life. "
+		"auto: all clients if a line of pg_hba.conf distinguishes connections by GSSAPI encryption, else no client.",
 	},
 	{
 		.name = "pg_baton.native_dbuser_names",
@@ -136,8 +138,8 @@ static const ParameterDefinition definitions[] =
 		.variable = &baton_native_when_waiting,
 		.context = PGC_SIGHUP,
 		.boot = 0,.least = 0,.most = 1000000,
-		.short_description = "Sets the number of waiting sessions from which on new ones are ordinary connections for life.",
-		.long_description = "Until half as many wait. Zero means never.",
+		.short_description = "Sets the number of waiting sessions from which on new sessions are ordinary connections for life.",
+		.long_description = "They are until half as many sessions wait. Zero means never.",
 	},
 	{
 		.name = "pg_baton.max_backends",
@@ -146,7 +148,7 @@ static const ParameterDefinition definitions[] =
 		.context = PGC_SIGHUP,
 		.boot = 20,.least = 1,.most = MAX_BACKENDS,
 		.short_description = "Sets the maximum number of backends that serve the pool's sessions in turn.",
-		.long_description = "For the whole server, all users and databases together. "
+		.long_description = "The limit is for the whole server, all users and databases together. "
 		"Backends of dedicated sessions do not count, up to pg_baton.max_dedicated. "
 		"In any case the pool leaves the connections reserved for administrators alone.",
 	},
@@ -166,7 +168,7 @@ static const ParameterDefinition definitions[] =
 		.context = PGC_SIGHUP,
 		.boot = -1,.least = -1,.most = MAX_BACKENDS,
 		.short_description = "Sets the maximum number of backends besides pg_baton.max_backends in a stall.",
-		.long_description = "Started while sessions wait, and transactions or starts keep all backends for so long that none of them gets one. "
+		.long_description = "In a stall, sessions wait while transactions or starts keep all backends for so long that no waiting session gets one. "
 		"-1 means as many as max_connections leaves, which is the most in any case.",
 	},
 	{
@@ -176,7 +178,7 @@ static const ParameterDefinition definitions[] =
 		.context = PGC_SIGHUP,
 		.boot = 0,.least = 0,.most = MAX_BACKENDS,
 		.short_description = "Sets the number of backends a pool keeps even if they are idle.",
-		.long_description = "For each user and database that has been used since the dispatcher started.",
+		.long_description = "A database keeps them as long as it has sessions.",
 	},
 	{
 		.name = "pg_baton.pool_max_backends",
@@ -184,8 +186,8 @@ static const ParameterDefinition definitions[] =
 		.variable = &baton_pool_max_backends,
 		.context = PGC_SUSET,
 		.boot = -1,.least = -1,.most = MAX_BACKENDS,
-		.short_description = "Sets the maximum number of backends that serve a role's sessions in a database in turn.",
-		.long_description = "Meant for ALTER ROLE and ALTER DATABASE; counts at once. -1 means no limit but pg_baton.max_backends.",
+		.short_description = "Sets the maximum number of a role's sessions in a database that are served at a time.",
+		.long_description = "Meant for ALTER ROLE and ALTER DATABASE; takes effect at once. -1 means no limit but pg_baton.max_backends.",
 	},
 	{
 		.name = "pg_baton.pool_min_backends",
@@ -193,8 +195,8 @@ static const ParameterDefinition definitions[] =
 		.variable = &baton_pool_min_backends,
 		.context = PGC_SUSET,
 		.boot = -1,.least = -1,.most = MAX_BACKENDS,
-		.short_description = "Sets the number of backends that a pool of a role in a database keeps even if they are idle.",
-		.long_description = "Meant for ALTER ROLE and ALTER DATABASE; counts at once. -1 means pg_baton.min_backends.",
+		.short_description = "Sets the number of backends that a database keeps for a role even if they are idle.",
+		.long_description = "Meant for ALTER ROLE and ALTER DATABASE; takes effect at once. -1 means pg_baton.min_backends.",
 	},
 	{
 		.name = "pg_baton.pool_max_sessions",
@@ -203,7 +205,7 @@ static const ParameterDefinition definitions[] =
 		.context = PGC_SUSET,
 		.boot = -1,.least = -1,.most = 1000000,
 		.short_description = "Sets the maximum number of a role's sessions in a database on the pool's port.",
-		.long_description = "Meant for ALTER ROLE and ALTER DATABASE; counts for who logs in from then on. -1 means no limit but pg_baton.max_sessions.",
+		.long_description = "Meant for ALTER ROLE and ALTER DATABASE; applies to sessions that log in from then on. -1 means no limit but pg_baton.max_sessions.",
 	},
 	{
 		.name = "pg_baton.pool_mode",
@@ -213,7 +215,7 @@ static const ParameterDefinition definitions[] =
 		.boot = BATON_MODE_SHARED,
 		.options = baton_pool_modes,
 		.short_description = "Sets whether sessions share backends, or each has one of its own.",
-		.long_description = "Meant for ALTER ROLE and ALTER DATABASE; counts at once.",
+		.long_description = "Meant for ALTER ROLE and ALTER DATABASE; takes effect at once.",
 	},
 	{
 		.name = "pg_baton.dispatchers",
@@ -230,8 +232,8 @@ static const ParameterDefinition definitions[] =
 		.variable = &baton_pool_weight,
 		.context = PGC_SUSET,
 		.boot = 100,.least = 1,.most = 10000,
-		.short_description = "Sets what a role's sessions in a database count for where there are too few backends for all.",
-		.long_description = "Meant for ALTER ROLE and ALTER DATABASE; counts at once. With twice the weight twice the backends, or turns twice as long.",
+		.short_description = "Sets the weight of a role's sessions in a database where there are too few backends for all.",
+		.long_description = "Meant for ALTER ROLE and ALTER DATABASE; takes effect at once. A role with twice the weight gets twice as many transactions.",
 	},
 	{
 		.name = "pg_baton.pool_reserve",
@@ -239,8 +241,8 @@ static const ParameterDefinition definitions[] =
 		.variable = &baton_pool_reserve,
 		.context = PGC_SUSET,
 		.boot = 0,.least = 0,.most = MAX_BACKENDS,
-		.short_description = "Sets the number of backends of a role in a database that make room for no other role.",
-		.long_description = "Meant for ALTER ROLE and ALTER DATABASE; counts at once.",
+		.short_description = "Sets the number of backends that are reserved for a role in a database.",
+		.long_description = "Meant for ALTER ROLE and ALTER DATABASE; takes effect at once.",
 	},
 	{
 		.name = "pg_baton.pool_memory",
@@ -250,7 +252,7 @@ static const ParameterDefinition definitions[] =
 		.flags = GUC_UNIT_KB,
 		.boot = -1,.least = -1,.most = INT_MAX,
 		.short_description = "Sets the maximum memory for the contexts of a role's sessions in a database.",
-		.long_description = "Meant for ALTER ROLE and ALTER DATABASE; counts at once. A session whose context does not fit stays on its backend "
+		.long_description = "Meant for ALTER ROLE and ALTER DATABASE; takes effect at once. A session whose context does not fit stays on its backend "
 		"(cause \"pool memory\"). -1 means no limit but pg_baton.session_memory.",
 	},
 	{
@@ -259,8 +261,8 @@ static const ParameterDefinition definitions[] =
 		.variable = &baton_sharing_threshold,
 		.context = PGC_SIGHUP,
 		.boot = 0,.least = 0,.most = 1000000,
-		.short_description = "Sets the number of sessions up to which each keeps a backend of its own.",
-		.long_description = "With more, they share pg_baton.max_backends. Zero: they always do.",
+		.short_description = "Sets the number of sessions up to which each session keeps a backend of its own.",
+		.long_description = "More sessions share pg_baton.max_backends. Zero means that sessions always share.",
 	},
 	{
 		.name = "pg_baton.backend_idle_timeout",
@@ -269,7 +271,7 @@ static const ParameterDefinition definitions[] =
 		.context = PGC_SIGHUP,
 		.flags = GUC_UNIT_MS,
 		.boot = 3 * 60 * 1000,.least = 0,.most = INT_MAX,
-		.short_description = "Sets the time after which a backend that nobody needs is ended.",
+		.short_description = "Sets the time after which a backend that no session needs is ended.",
 		.long_description = "Zero keeps backends for ever.",
 	},
 	{
@@ -318,7 +320,7 @@ static const ParameterDefinition definitions[] =
 		.context = PGC_SIGHUP,
 		.boot = 0,.least = 0,.most = 1000000,
 		.short_description = "Sets the maximum number of logins that begin in a second on the pool's port.",
-		.long_description = "Further ones are refused with SQLSTATE 53300. Zero means no limit.",
+		.long_description = "Further logins are refused with SQLSTATE 53300. Zero means no limit.",
 	},
 	{
 		.name = "pg_baton.max_login_rate_per_address",
@@ -354,7 +356,7 @@ static const ParameterDefinition definitions[] =
 		.context = PGC_SIGHUP,
 		.boot = -1,.least = -1,.most = 1000000,
 		.short_description = "Sets the maximum number of connections on the pool's port that have not logged in yet.",
-		.long_description = "When another comes, the oldest of the address that has most of them goes. -1 means 1000 more than pg_baton.max_sessions.",
+		.long_description = "When another connection comes, the oldest one of the address that has most of them is ended. -1 means 1000 more than pg_baton.max_sessions.",
 	},
 	{
 		.name = "pg_baton.session_memory",
@@ -364,7 +366,7 @@ static const ParameterDefinition definitions[] =
 		.flags = GUC_UNIT_KB,
 		.boot = 256 * 1024,.least = 64,.most = INT_MAX,
 		.short_description = "Sets the maximum memory for the contexts of all sessions.",
-		.long_description = "Parameters, prepared statements and so on, as they are kept between transactions. "
+		.long_description = "A context is what is kept of a session between its transactions: parameters, prepared statements and so on. "
 		"A session whose context does not fit stays on its backend (cause \"context memory\").",
 	},
 	{
@@ -375,8 +377,8 @@ static const ParameterDefinition definitions[] =
 		.flags = GUC_UNIT_KB,
 		.boot = 64 * 1024,.least = 1024,.most = INT_MAX,
 		.short_description = "Sets the maximum memory that a backend keeps for later sessions.",
-		.long_description = "Prepared statements and compiled PL/pgSQL functions, least recently used ones dropped first. "
-		"A backend that is still far beyond it is replaced.",
+		.long_description = "It keeps prepared statements and compiled PL/pgSQL functions; the least recently used are dropped first. "
+		"A backend that is still far beyond the limit is replaced.",
 	},
 	{
 		.name = "pg_baton.dedicated_objects",
@@ -387,7 +389,7 @@ static const ParameterDefinition definitions[] =
 		.boot_string = "dblink, isn_weak, java, javau, orafce, pg_variables, pllua, plluau, plperl, plperlu, "
 		"plpython3u, plr, pltcl, pltclu, plv8",
 		.short_description = "Lists functions, extensions and languages whose use dedicates a backend to the session.",
-		.long_description = "For those that keep a session's state in the process, where pg_baton cannot see it.",
+		.long_description = "They keep a session's state in the process, where pg_baton cannot see it.",
 		.check = baton_check_names,
 	},
 	{
@@ -398,7 +400,7 @@ static const ParameterDefinition definitions[] =
 		.flags = GUC_LIST_INPUT,
 		.boot_string = "",
 		.short_description = "Lists parameters whose change dedicates a backend to the session.",
-		.long_description = "For those whose change leaves more in the process than the value.",
+		.long_description = "Their change leaves more in the process than the value.",
 		.check = baton_check_names,
 	},
 	{
@@ -409,7 +411,7 @@ static const ParameterDefinition definitions[] =
 		.flags = GUC_LIST_INPUT,
 		.boot_string = "",
 		.short_description = "Lists libraries whose C functions keep nothing of a session in the process.",
-		.long_description = "Besides those that pg_baton knows. A session that uses another keeps its backend.",
+		.long_description = "The list adds to the libraries that pg_baton knows. A session that uses any other library keeps its backend.",
 		.check = baton_check_list,
 		.assign = baton_taint_library_listed,
 	},
@@ -420,8 +422,8 @@ static const ParameterDefinition definitions[] =
 		.context = PGC_SIGHUP,
 		.flags = GUC_NOT_IN_SAMPLE,
 		.boot = false,
-		.short_description = "Has each transaction of a session served by another backend than its last.",
-		.long_description = "For tests: it proves that nothing of a session is lost between backends, and is slow.",
+		.short_description = "Lets another backend than the last one serve each transaction of a session.",
+		.long_description = "For tests: this proves that nothing of a session is lost between backends. It is slow.",
 	},
 	{
 		.name = "pg_baton.test_constants",
@@ -440,7 +442,7 @@ static const ParameterDefinition definitions[] =
 		.variable = &baton_dispatcher_program,
 		.context = PGC_SIGHUP,
 		.boot_string = "baton-dispatcher",
-		.short_description = "Sets the program the launcher starts as the dispatcher.",
+		.short_description = "Sets the program that the launcher starts as the dispatcher.",
 		.long_description = "A name without a slash is looked for beside the server's own program, then on the PATH, then in /usr/local/bin.",
 	},
 	{
@@ -450,7 +452,7 @@ static const ParameterDefinition definitions[] =
 		.context = PGC_SIGHUP,
 		.boot_string = "info",
 		.short_description = "Sets what the dispatcher writes to the server's log.",
-		.long_description = "A level (off, error, warn, info, debug, trace) or a list of module=level. Counts from the dispatcher's next start.",
+		.long_description = "A level (off, error, warn, info, debug, trace) or a list of module=level. Takes effect when a dispatcher starts.",
 		.check = baton_check_log,
 	},
 	{
@@ -459,8 +461,8 @@ static const ParameterDefinition definitions[] =
 		.variable = &baton_log_scheduling,
 		.context = PGC_SIGHUP,
 		.boot = false,
-		.short_description = "Logs which session gets which backend, why it keeps it, and why pools grow and shrink.",
-		.long_description = "A line each, with \"pg_baton: scheduling:\".",
+		.short_description = "Logs which session gets which backend, why a session keeps its backend, and why pools grow and shrink.",
+		.long_description = "The lines begin with \"pg_baton: scheduling:\".",
 	},
 	{
 		/* the dispatcher sends it when it opens a backend, see attach.c */

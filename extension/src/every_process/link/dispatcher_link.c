@@ -169,7 +169,7 @@ baton_control_create(int session_slots)
  * have overwritten anything, and before a dispatcher starts, since it takes
  * the layout from the header.  Restores what never changes.  The dispatcher
  * repairs the rest: it clears the slot of an ended backend when its connection
- * ends, and a session that no backend can hold has no owner (leave.rs).
+ * ends, and a session that no backend can hold has no owner (reap.rs).
  */
 void
 baton_control_restore(void)

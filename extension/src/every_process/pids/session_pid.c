@@ -434,7 +434,7 @@ baton_pids_init(void)
  *
  * A session that runs is cancelled by a word that names it, and a signal to
  * its backend.  If no backend holds the session, the dispatcher cancels it,
- * as for clients' own cancel requests (cancel.rs): it knows whether the
+ * as for clients' own cancel requests (requests.rs): it knows whether the
  * session waits, and then answers the session at once.
  *
  * To terminate a session, its BatonIdentity is marked first, and the mark

@@ -126,7 +126,7 @@ def test_functions_are_freed_while_they_are_in_use(installation):
 
 
 @pytest.mark.parametrize("leaves", [True, False], ids=["as the session leaves", "between two transactions"])
-def test_a_backend_with_tens_of_thousands_of_statements_in_place_ends(installation, bystanders, leaves):
+def test_a_backend_with_tens_of_thousands_of_statements_ends(installation, bystanders, leaves):
     """To close them takes seconds where they are hundreds of thousands: the next session would wait for that."""
     cluster = installation(pg_baton__backend_cache_memory="1GB")
     with bystanders(cluster) as beside:

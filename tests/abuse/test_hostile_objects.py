@@ -134,7 +134,7 @@ def calls(cluster) -> list[str]:
     return re.findall(rf"{PLANTED}: (.*)", cluster.log())
 
 
-def test_the_planted_objects_are_called_by_whoever_does_not_care(theirs):
+def test_a_careless_superuser_calls_the_planted_objects(theirs):
     """Or the others here would show nothing."""
     with psycopg.connect(theirs.direct(dbname="theirs"), autocommit=True) as superuser:
         superuser.execute("SELECT 1 FROM pg_proc LIMIT 1")
@@ -157,7 +157,7 @@ def test_a_superuser_s_doctor_and_extension_call_nothing_planted(theirs):
     assert calls(theirs) == []
 
 
-def test_views_that_a_database_s_owner_could_replace_are_not_asked(theirs):
+def test_views_that_a_database_owner_could_replace_are_not_asked(theirs):
     """Who owns the schema renames it, and puts another in its place with views of its own."""
     with psycopg.connect(theirs.direct(dbname="theirs"), autocommit=True) as superuser:
         superuser.execute("CREATE EXTENSION pg_baton SCHEMA public")

@@ -36,7 +36,7 @@ def rows_read(cluster) -> int:
 
 
 @pytest.mark.parametrize("kind", ASKED_BY)
-def test_many_memberships_keep_nobody_waiting(installation, bystanders, kind):
+def test_many_memberships_keep_no_client_waiting(installation, bystanders, kind):
     """The rows that are read are counted, by the server's own statistics."""
     cluster = installation()
     makes, takes = ASKED_BY[kind]

@@ -347,7 +347,7 @@ def processes_of(cluster) -> set:
 ENDED = {"57P01", "57014"}
 
 
-def test_a_superuser_who_is_cancelled_or_ended_leaves_nothing(prepared):
+def test_a_cancelled_or_ended_superuser_session_leaves_nothing(prepared):
     """Both ask at once; the superuser's statement is cancelled, or the process ended, as the roles change."""
     cluster = prepared(max_backends=1, min_backends=0)
     expected, _ = as_directly(cluster)

@@ -201,7 +201,7 @@ def test_a_change_of_others_counts_where_it_concerns(cluster, change):
         compare()
 
 
-def test_a_startup_option_s_role_is_what_it_is_now(cluster):
+def test_a_startup_option_s_role_has_its_current_state(cluster):
     """A greeting that another role was looked up for is no longer given when that one changes."""
     let_greetings_be_kept()
     show = "SELECT current_user, current_setting('is_superuser')"
@@ -217,7 +217,7 @@ def test_a_startup_option_s_role_is_what_it_is_now(cluster):
         compare()
 
 
-def test_a_startup_option_by_a_group_s_privilege_is_refused_without_it(cluster):
+def test_a_startup_option_without_its_group_privilege_is_refused(cluster):
     """A greeting with an option that not every role may set is no longer given when a membership changes."""
     let_greetings_be_kept()
     show = "SELECT current_setting('log_min_duration_statement')"

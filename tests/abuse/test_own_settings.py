@@ -105,7 +105,7 @@ def test_locks_that_leave_no_room_do_not_end_the_launcher(installation):
     assert cluster.sql(launcher) == before
 
 
-def test_settings_too_long_to_look_through_let_nobody_further_in(installation, bystanders):
+def test_settings_too_long_to_examine_let_no_more_clients_in(installation, bystanders):
     """But superusers: what cannot be determined is the strictest limit, of that role and of no other."""
     cluster = installation()
     cluster.sql("CREATE DATABASE theirs OWNER low")
@@ -140,7 +140,7 @@ CHANGING = {
 
 
 @pytest.mark.parametrize("whose", CHANGING)
-def test_settings_that_change_all_the_time_stop_nobody(installation, bystanders, whose):
+def test_settings_that_change_all_the_time_stop_no_client(installation, bystanders, whose):
     """Another role's clients and a superuser's log in and work, on the backends that they have: a setting is read when
     a session is greeted. What only a starting backend takes costs a login a start, and no more."""
     database, statement, needs_start = CHANGING[whose]

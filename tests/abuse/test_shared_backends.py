@@ -98,7 +98,7 @@ AT_WORK = {
 
 @pytest.mark.parametrize("is_eager", [False, True], ids=["asks", "does_not_wait"])
 @pytest.mark.parametrize("texts", [pytest.param(texts, id=name) for name, texts in AT_WORK.items()])
-def test_sessions_that_are_always_at_work_stop_nobody(installation, bystanders, texts, is_eager):
+def test_sessions_that_are_always_at_work_stop_no_client(installation, bystanders, texts, is_eager):
     """All of a role's sessions ask again and again."""
     computes = texts == AT_WORK["computing"]
     cluster = installation(max_connections=100, **FEW_BACKENDS if computes else {})
@@ -127,7 +127,7 @@ COMPUTES = [BUSY.format("60 s")]
         pytest.param(["SELECT pg_advisory_lock(1)"], id="waiting_for_each_other"),
     ],
 )
-def test_sessions_that_hold_backends_stop_nobody(installation, bystanders, texts):
+def test_sessions_that_hold_backends_stop_no_client(installation, bystanders, texts):
     """All of a role's sessions, more than the server has connections, want to hold a backend."""
     computes = texts == COMPUTES
     cluster = installation(max_connections=100, **FEW_BACKENDS if computes else {})

@@ -19,7 +19,7 @@ CHANGES = (
 
 
 @pytest.mark.parametrize("change", CHANGES)
-def test_a_role_that_may_not_log_in_any_more_keeps_no_backend_from_others(make_cluster, change):
+def test_a_shut_out_role_keeps_no_backend_from_others(make_cluster, change):
     cluster = make_cluster(
         parameters={"pg_baton.max_backends": 2}, hba=["host all shut 127.0.0.1/32 scram-sha-256"]
     )

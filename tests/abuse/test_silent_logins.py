@@ -104,7 +104,7 @@ def ldap():
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_strangers_who_ask_and_say_nothing_stop_nobody(installation, bystanders, ldap, kind):
+def test_strangers_that_ask_and_say_nothing_stop_no_client(installation, bystanders, ldap, kind):
     if kind == "for_encryption" and "gssapi" not in pg_config("configure"):
         pytest.skip("this server is built without GSSAPI")
     cluster = installation()

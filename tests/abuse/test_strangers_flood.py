@@ -35,7 +35,7 @@ def cancels(cluster) -> int:
     return count
 
 
-def test_who_guesses_cancel_keys_is_not_heard(installation, bystanders):
+def test_an_address_that_guesses_cancel_keys_is_not_heard(installation, bystanders):
     """Not even with the right key, whose moment would tell; from another address it is obeyed at once."""
     cluster = installation()
     cluster.write_hba(["host all all 127.0.0.0/8 trust"])

@@ -48,7 +48,7 @@ def attack():
         pytest.param(["SELECT pg_sleep(600)"], id="sleeps"),
     ],
 )
-def test_sessions_that_keep_their_backends_stop_nobody(installation, bystanders, attack, texts):
+def test_sessions_that_keep_their_backends_stop_no_client(installation, bystanders, attack, texts):
     """Transactions left open, results not read, dedicated sessions: more than the server has connections."""
     cluster = installation(max_connections=40)
     with bystanders(cluster) as beside:
@@ -65,7 +65,7 @@ def test_sessions_that_keep_their_backends_stop_nobody(installation, bystanders,
         pytest.param([WIDE], id="no_reader"),
     ],
 )
-def test_several_roles_that_idle_in_all_backends_stop_nobody(installation, bystanders, attack, texts):
+def test_several_roles_that_idle_in_all_backends_stop_no_client(installation, bystanders, attack, texts):
     """Together they take what is kept for roles with few, too; a role that comes then gets one all the same."""
     cluster = installation(max_connections=40)
     roles = [f"low{number}" for number in range(8)]
@@ -94,7 +94,7 @@ def test_several_roles_that_idle_in_all_backends_stop_nobody(installation, bysta
     assert ended <= 2 * len(roles) and (ended > 0 or left > 0), (ended, left)
 
 
-def test_sessions_that_compute_stop_nobody(installation, bystanders, attack):
+def test_sessions_that_compute_stop_no_client(installation, bystanders, attack):
     """In all backends something computes for longer than anybody waits."""
     cluster = installation(max_connections=16)
     with bystanders(cluster) as beside:
@@ -103,7 +103,7 @@ def test_sessions_that_compute_stop_nobody(installation, bystanders, attack):
 
 
 @pytest.mark.parametrize("option", ["post_auth_delay", "temp_buffers"])
-def test_backends_of_many_kinds_that_start_stop_nobody(installation, bystanders, attack, option):
+def test_starting_backends_of_many_kinds_stop_no_client(installation, bystanders, attack, option):
     """Each value is a pool of its own, whose backends start, and with post_auth_delay do not come to the end of it."""
     cluster = installation(max_connections=40)
     with bystanders(cluster) as beside:

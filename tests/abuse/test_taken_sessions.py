@@ -47,7 +47,7 @@ def test_one_role_s_sessions_leave_some_to_all_others(installation, bystanders):
             assert come_in(stack, cluster, user)
 
 
-def test_when_roles_together_have_all_sessions_a_superuser_comes_in(installation):
+def test_a_superuser_comes_in_when_roles_have_all_sessions(installation):
     cluster = installation(pg_baton__max_sessions=60)
     roles = [f"low{number}" for number in range(12)]
     for role in roles:

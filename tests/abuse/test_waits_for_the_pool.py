@@ -14,7 +14,7 @@ pytestmark = pytest.mark.pool_only
 CLIENTS = 24
 
 
-def test_sessions_that_call_the_pool_from_within_come_to_their_end(installation, bystanders):
+def test_sessions_that_call_the_pool_from_within_complete(installation, bystanders):
     """Each statement of a foreign table's needs a second session of the pool's, as many at once as there are
     clients; another role and a superuser go on."""
     cluster = installation(max_connections=100)
@@ -44,7 +44,7 @@ def test_sessions_that_call_the_pool_from_within_come_to_their_end(installation,
         beside.all_go_on(10)
 
 
-def test_batches_that_are_answered_before_their_sync_stop_nobody(installation, bystanders):
+def test_batches_answered_before_their_sync_stop_no_client(installation, bystanders):
     """As asyncpg and pgx prepare: each batch wants its answer before it says more, and is left open."""
     cluster = installation(max_connections=100)
     with bystanders(cluster) as beside:

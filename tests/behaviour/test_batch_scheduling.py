@@ -100,14 +100,14 @@ def work_until_busy(server, session) -> None:
     work_until(session, lambda: who_is(server, os.SCHED_BATCH)[1] == 1, "the relay is busy")
 
 
-def test_who_is_busy_interrupts_nobody_until_that_is_not_wanted(server, session):
+def test_busy_threads_interrupt_no_others_until_switched_off(server, session):
     set_wait(server, NEVER_REACHED)
     work_until_busy(server, session)
     set_wait(server, 0)
     work_until(session, lambda: who_is(server, os.SCHED_BATCH) == (0, 0), "neither may be")
 
 
-def test_who_waits_for_others_that_compute_interrupts_them(server, session):
+def test_threads_that_wait_long_interrupt_others(server, session):
     set_wait(server, NEVER_REACHED)
     work_until_busy(server, session)
     with computing():

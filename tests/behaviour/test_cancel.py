@@ -63,7 +63,7 @@ def running(server, session: Wire, what: str):
         time.sleep(0.1)  # a cancel that was not meant for it may be on its way
 
 
-def test_cancel_ends_the_running_statement_and_the_session_goes_on(server):
+def test_cancel_ends_the_running_statement_and_not_the_session(server):
     with open_wire(server) as session:
         for turn in range(5):
             session.send(query(f"SELECT pg_sleep(60), 'run{turn}'"))
@@ -109,7 +109,7 @@ def test_cancel_of_an_idle_session_does_nothing_ever(server):
 
 @pytest.mark.pool_only
 @pytest.mark.parametrize("before", ["a new backend", "a login that was refused"])
-def test_cancel_of_an_idle_session_does_nothing_whatever_its_backend_did_before(make_cluster, before):
+def test_cancel_of_idle_session_does_nothing_on_any_backend(make_cluster, before):
     """A backend's start, and an error that it gets over, end its holding off of
     cancels, if nobody sees to it."""
     cluster = make_cluster(parameters={"pg_baton.max_backends": 1})
@@ -187,7 +187,7 @@ ENDLESS = {
 @pytest.mark.pool_only
 @pytest.mark.parametrize("name", REQUESTS)
 @pytest.mark.parametrize("forced", [False, True], ids=["queued", "forced"])
-def test_a_waiting_statement_that_is_cancelled_is_answered_at_once_and_never_executed(make_cluster, name, forced):
+def test_cancelled_waiting_statement_ends_at_once_and_never_runs(make_cluster, name, forced):
     """As in stock, where it would be running; the backends are others' all the while.
 
     (In forced migration sessions wait with the dispatcher, else in the queue.)"""
@@ -220,7 +220,7 @@ def test_a_waiting_statement_that_is_cancelled_is_answered_at_once_and_never_exe
 
 @pytest.mark.pool_only
 @pytest.mark.parametrize("name", ENDLESS)
-def test_a_cancel_that_comes_on_its_session_s_way_to_a_backend_counts(make_cluster, name):
+def test_a_cancel_on_its_session_s_way_to_a_backend_counts(make_cluster, name):
     """Neither the dispatcher's any more nor the backend's yet."""
     server = make_cluster(parameters={"pg_baton.max_backends": 1})
     server.sql("CREATE EXTENSION pg_baton")
@@ -269,7 +269,7 @@ def test_a_cancel_of_a_session_that_asks_nothing_is_forgotten(make_cluster, noth
 
 
 @pytest.mark.pool_only
-def test_a_cancel_of_a_statement_that_waits_in_a_crowd_changes_nobody_else_s_turn(make_cluster):
+def test_a_cancel_in_a_waiting_crowd_changes_no_other_turn(make_cluster):
     """More than the ready queue holds: first, last, and some in between."""
     server = make_cluster(parameters={"pg_baton.max_backends": 1})
     server.sql("CREATE EXTENSION pg_baton")
@@ -406,7 +406,7 @@ def find(server, name: str) -> tuple[int, int]:
 
 
 @pytest.mark.pool_only
-def test_a_cancel_that_comes_too_late_spares_the_session_that_came_instead(server):
+def test_a_late_cancel_spares_the_session_that_came_instead(server):
     """The session that it names may have left while the signal was on its way."""
     with open_wire(server, application_name="gone") as gone, open_wire(server, application_name="came") as came:
         gone.query("SELECT 1")
@@ -425,7 +425,7 @@ def test_a_cancel_that_comes_too_late_spares_the_session_that_came_instead(serve
 
 
 @pytest.mark.pool_only
-def test_a_cancel_names_its_session_before_it_signals_the_backend(server):
+def test_a_cancel_names_its_session_before_signalling_a_backend(server):
     with open_wire(server, application_name="named") as session:
         run_endlessly(server, session, "stopped")
         session_id, pid = find(server, "named")
@@ -443,7 +443,7 @@ def test_a_cancel_names_its_session_before_it_signals_the_backend(server):
 
 @pytest.mark.pool_only
 @needs_gdb
-def test_a_cancel_that_comes_while_its_session_is_put_in_place_counts(make_cluster):
+def test_a_cancel_while_its_session_is_put_in_place_counts(make_cluster):
     """What the session has asked waits in its socket: it is meant."""
     server = make_cluster(parameters={"pg_baton.max_backends": 1})
     server.sql("CREATE EXTENSION pg_baton")
@@ -461,7 +461,7 @@ def test_a_cancel_that_comes_while_its_session_is_put_in_place_counts(make_clust
 
 
 @pytest.mark.pool_only
-def test_a_cancel_that_the_dispatcher_sees_before_its_statement_counts(make_cluster):
+def test_a_cancel_seen_by_dispatcher_before_its_statement_counts(make_cluster):
     """The session is the dispatcher's, and both wait when it looks."""
     server = make_cluster(parameters={"pg_baton.max_backends": 3, "pg_baton.force_migration": True})
     (dispatcher,) = server.dispatcher_pids()
@@ -514,7 +514,7 @@ def test_the_pid_of_a_cancel_key_is_no_process_s(server):
 
 
 @pytest.mark.pool_only
-def test_a_lock_timeout_at_login_is_not_taken_for_a_later_cancel_s_cause(make_cluster):
+def test_a_lock_timeout_at_login_is_no_cause_of_a_later_cancel(make_cluster):
     """The backend that greets may wait for a catalog's lock, under the client's settings."""
     server = make_cluster(parameters={"pg_baton.max_backends": 1})
     server.sql("CREATE EXTENSION pg_baton")

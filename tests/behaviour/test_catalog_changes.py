@@ -130,7 +130,7 @@ def test_a_new_session_sees_catalogs_as_they_are(few, case):
     assert seen[1] == seen[0]
 
 
-def test_the_text_search_configuration_of_the_file_is_each_session_s(few):
+def test_each_session_resolves_the_file_s_text_search_config(few):
     """Its name is looked up by the search path of the session that uses it."""
     seen = []
     for port in (few.port, few.pool_port):

@@ -22,7 +22,7 @@ def connect(server, **options):
 
 # The server's own parameters begin with allow_in_place_tablespaces.
 @pytest.mark.parametrize("name", ["acme.a", "_app.z", "é.x", "my.z", "zz.z"])
-def test_custom_parameter_stays_its_session_s_wherever_its_name_sorts(server, name):
+def test_custom_parameter_stays_its_session_s_in_any_sort_order(server, name):
     with connect(server) as one, connect(server) as other:
         read = f"SELECT current_setting('{name}', true)"
         one.execute(f"SET {name} = 'secret'")
@@ -46,7 +46,7 @@ def test_custom_parameter_stays_its_session_s_wherever_its_name_sorts(server, na
 
 @pytest.mark.pool_only
 @pytest.mark.skipif(server_major() > 15, reason="from 16 on the server's table gives up what is removed")
-def test_names_that_past_sessions_have_used_do_not_pile_up_in_a_backend(server):
+def test_names_of_past_sessions_do_not_pile_up_in_a_backend(server):
     """The server sorts its whole table whenever a SET adds a name to it."""
     with connect(server) as steady:
         before = steady.execute(ITS_PROCESS).fetchone()
@@ -81,7 +81,7 @@ def ask(one, other, sql) -> tuple:
 
 @pytest.mark.parametrize("how", ["set", "startup"])
 @pytest.mark.parametrize("user, found", [("bob", ("error", "default")), ("postgres", ("use_column", None))])
-def test_a_library_s_parameter_takes_a_value_only_from_who_may_set_it(server, how, user, found):
+def test_only_permitted_roles_give_a_library_s_parameter_a_value(server, how, user, found):
     """The value was accepted because nobody knew the parameter yet; a backend
     that has the library asks as loading it would have done."""
     options = {"options": "-c plpgsql.variable_conflict=use_column"} if how == "startup" else {}
@@ -102,7 +102,7 @@ def test_a_library_s_parameter_takes_a_value_only_from_who_may_set_it(server, ho
                 assert other.execute(CONFLICT).fetchone() == ("error", "default")
 
 
-def test_a_name_that_a_library_reserves_is_dropped_where_it_is_loaded(server):
+def test_a_backend_drops_names_reserved_by_its_loaded_libraries(server):
     with connect(server, user="alice", options=OF_ANOTHER_PROCESS) as before:
         before.execute("SELECT 1")
     with connect(server, user="bob") as one, connect(server, user="bob") as other:

@@ -219,7 +219,7 @@ def open_sessions(server, name: str) -> tuple[Wire, list[Wire]]:
 
 
 @pytest.mark.parametrize("promise", CAUSES)
-def test_session_is_dedicated_with_its_cause_and_shared_again_after(server, promise):
+def test_session_is_dedicated_with_its_cause_and_shared_after(server, promise):
     cause, begin, end = CAUSES[promise]
     session, others = open_sessions(server, f"d_{promise}")
     try:
@@ -308,7 +308,7 @@ def test_a_dedicated_session_that_leaves_leaves_nothing(server, how):
 
 @pytest.mark.pool_only
 @pytest.mark.parametrize("how", ["finish", "close", "reset"])
-def test_the_backend_of_a_dedicated_session_that_leaves_serves_on(server, how):
+def test_a_backend_serves_on_after_its_dedicated_session_leaves(server, how):
     session = Wire.login("127.0.0.1", server.pool_port)
     session.query("SELECT pg_advisory_lock(98)")
     session.query("LISTEN leftovers")
@@ -328,7 +328,7 @@ def test_the_backend_of_a_dedicated_session_that_leaves_serves_on(server, how):
     assert state() != []
 
 
-def test_a_parameter_with_a_name_too_long_to_be_carried_stays_the_session_s_own(server):
+def test_a_parameter_with_too_long_a_name_stays_the_session_s(server):
     session, others = open_sessions(server, "long_name")
     name = f"my.{'x' * 70000}"
     try:
@@ -345,7 +345,7 @@ def test_a_parameter_with_a_name_too_long_to_be_carried_stays_the_session_s_own(
             wire.close()
 
 
-def test_a_transaction_left_open_is_rolled_back_when_its_client_leaves(server):
+def test_an_open_transaction_is_rolled_back_as_its_client_leaves(server):
     for how in ("finish", "close", "reset"):
         session = Wire.login("127.0.0.1", server.pool_port)
         session.query("BEGIN")
@@ -379,7 +379,7 @@ def test_functions_on_the_list_dedicate(server):
         server.sql("DROP FUNCTION stateful()")
 
 
-def test_parameters_on_the_list_dedicate_whoever_sets_one(server):
+def test_parameters_on_the_list_dedicate_sessions_that_set_them(server):
     def listed(names: str | None) -> None:
         server.set_parameters({"pg_baton.dedicating_parameters": names})
         server.reload()

@@ -66,7 +66,7 @@ def test_each_is_served_again_and_again(sessions):
             assert [m.row() for m in session.until_ready(30) if m.type == "D"] == [[f"number {number}".encode()]]
 
 
-def test_each_is_cancelled_where_it_waits_and_where_it_is_served(server, sessions):
+def test_each_session_is_cancelled_both_waiting_and_served(server, sessions):
     holders, others = sessions[:2], sessions[2:]
     for holder in holders:
         holder.query("BEGIN")
@@ -88,7 +88,7 @@ def test_each_is_cancelled_where_it_waits_and_where_it_is_served(server, session
         holder.query("ROLLBACK")
 
 
-def test_each_ends_when_it_leaves_vanishes_is_idle_for_too_long_or_is_ended(server, sessions, number_of_sessions):
+def test_each_session_ends_by_leave_loss_idle_timeout_or_request(server, sessions, number_of_sessions):
     live = "SELECT count(*) FROM pg_baton_sessions"
     assert server.sql(live) == [(number_of_sessions,)]
     by_kind = [sessions[first :: 3] for first in range(3)]  # of each thread, one each

@@ -34,7 +34,7 @@ def test_a_server_that_is_well_is_said_to_be(make_cluster):
     ]  # fmt: skip
 
 
-def test_who_cannot_be_asked_is_told_apart_from_who_is_not_well(make_cluster):
+def test_servers_that_cannot_be_asked_differ_from_unwell_servers(make_cluster):
     cluster = make_cluster()
     cluster.sql("CREATE ROLE nobody LOGIN")
     for conninfo in (cluster.direct(port=1), cluster.direct(user="nobody")):
@@ -218,7 +218,7 @@ def test_a_pool_s_port_that_could_not_load_its_key(make_cluster, run):
     assert "offers no TLS" in of(findings(cluster, 1), "certificates", "failure")["text"]
 
 
-def test_libraries_that_nobody_listed(make_cluster):
+def test_unlisted_libraries_are_found(make_cluster):
     cluster = with_views(make_cluster(parameters={"pg_baton.dedicated_objects": "plperl"}))
     cluster.sql("CREATE DATABASE second")
     cluster.sql("CREATE EXTENSION isn", dbname="second")

@@ -40,7 +40,7 @@ def test_a_certificate_that_was_renewed_and_not_reloaded(make_cluster, run):
     assert certificates(findings(cluster, 0), "warning") == []
 
 
-def test_one_that_has_ended_meanwhile_is_a_failure(make_cluster, run):
+def test_a_served_certificate_that_has_ended_is_a_failure(make_cluster, run):
     """Though the file's is good."""
     authority = Authority(run.directory / "doctor-ended", days=100)
     cluster = make_cluster(start=False)
@@ -96,7 +96,7 @@ def test_lists_of_revoked_certificates_have_an_end(make_cluster, run):
     assert "revoked/0123abcd.r0 has ended" in one["text"] and "refused" in one["text"]
 
 
-def test_a_port_that_takes_nobody_is_not_waited_for(make_cluster, run):
+def test_a_port_that_takes_no_connection_is_not_waited_for(make_cluster, run):
     """A listener whose queue is full: connections are neither made nor refused."""
     authority = Authority(run.directory / "doctor-deaf", days=100)
     with socket.socket() as deaf:

@@ -25,7 +25,7 @@ shift
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root makes a namespace")
-def test_no_process_of_another_machine_is_taken_for_the_dispatcher(make_cluster):
+def test_no_process_of_another_machine_counts_as_the_dispatcher(make_cluster):
     cluster = with_views(make_cluster(parameters={"pg_baton.max_sessions": 1000}))
     (pid,) = cluster.dispatcher_pids()
     elsewhere = ["unshare", "--pid", "--fork", "--mount-proc", "sh", "-c", ANOTHER_OF_ITS_NUMBER, "sh", str(pid)]
@@ -53,7 +53,7 @@ def test_views_are_found_in_whatever_schema_they_are(make_cluster):
     assert of(found, "dispatcher", "ok") and of(found, "self-checks", "ok") and of(found, "pools", "ok")
 
 
-def test_a_program_that_cannot_be_looked_at_is_not_said_to_be_the_same(make_cluster, run):
+def test_an_unreadable_program_is_not_said_to_be_the_same(make_cluster, run):
     """One that may be run and not read; what it maps is the system's secret."""
     copy = run.directory / "secret-dispatcher" / "baton-dispatcher"
     copy.parent.mkdir()
@@ -69,7 +69,7 @@ def test_a_program_that_cannot_be_looked_at_is_not_said_to_be_the_same(make_clus
 
 
 @pytest.mark.skipif(not other_users(), reason="only root runs it as another user")
-def test_another_user_of_the_machine_is_told_of_a_program_that_was_replaced(make_cluster, run):
+def test_another_machine_user_is_told_of_a_replaced_program(make_cluster, run):
     copy = run.directory / "replaced-dispatcher" / "baton-dispatcher"
     copy.parent.mkdir()
     copy.parent.chmod(0o755)
@@ -89,7 +89,7 @@ def test_a_dispatcher_that_is_not_up_is_seen_without_views(make_cluster):
 
 
 @pytest.mark.parametrize("place", ["", "127.0.0.2"])
-def test_one_that_is_up_is_found_where_it_listens(make_cluster, place):
+def test_a_dispatcher_that_is_up_is_found_where_it_listens(make_cluster, place):
     """At the Unix socket only, or at an address where the server does not."""
     addresses = {"pg_baton.listen_addresses": place} if place else {"listen_addresses": ""}
     cluster = make_cluster(start=False, parameters=addresses)

@@ -54,7 +54,7 @@ def test_each_language_of_a_library_is_to_be_listed(make_cluster, names):
     assert of(findings(cluster, 0), "libraries", "ok")
 
 
-def test_a_keeper_of_which_single_functions_are_listed_is_no_failure(make_cluster):
+def test_a_stateful_library_with_functions_listed_is_no_failure(make_cluster):
     """As docs/limits.md has it of orafce."""
     cluster = with_views(make_cluster(parameters={"pg_baton.dedicated_objects": "put_line, GET_LINE, other"}))
     file = library(cluster, "orafce")
@@ -122,7 +122,7 @@ def test_a_hook_of_any_name_is_known_by_the_dispatcher(make_cluster, run):
 
 
 @pytest.mark.parametrize("way", ["off", "all"])
-def test_a_pool_that_serves_nobody_is_said_to_be_so(make_cluster, way):
+def test_a_pool_that_serves_no_session_is_reported(make_cluster, way):
     cluster = with_views(make_cluster())
     if way == "off":
         reload(cluster, enabled="off")
@@ -136,7 +136,7 @@ def test_a_pool_that_serves_nobody_is_said_to_be_so(make_cluster, way):
     assert "by the dispatcher" not in str(found)
 
 
-def test_whose_sessions_are_native_is_said(make_cluster):
+def test_doctor_says_which_sessions_are_native(make_cluster):
     cluster = with_views(make_cluster())
     reload(cluster, native_dbuser_names="d1/*,*/u1")
     found = findings(cluster, 0)

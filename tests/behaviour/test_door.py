@@ -71,7 +71,7 @@ def knock_until_refused(attempt, most: int) -> tuple[int, dict[str, str]]:
     raise AssertionError(f"{most} came in")
 
 
-def test_logins_a_second_from_one_address_are_limited_and_no_one_else_s(door):
+def test_logins_a_second_are_limited_for_one_address_alone(door):
     cluster = door(max_login_rate_per_address=5)
     time.sleep(1)  # what was counted while it started
     begun = time.monotonic()
@@ -93,7 +93,7 @@ def comes_in(cluster) -> bool:
     return True
 
 
-def test_logins_a_second_are_limited_over_all_and_cancel_requests_are_none(door):
+def test_the_login_rate_limits_all_logins_and_no_cancel_requests(door):
     cluster = door(max_login_rate=5)
     time.sleep(1)
     with log_in(cluster, host="socket") as session:
@@ -105,7 +105,7 @@ def test_logins_a_second_are_limited_over_all_and_cancel_requests_are_none(door)
         assert cluster.sql("SELECT cancels FROM pg_baton_dispatchers") == [(20,)]
 
 
-def test_who_has_logged_in_too_often_gets_no_tls_handshake(door):
+def test_an_address_that_logs_in_too_often_gets_no_tls_handshake(door):
     cluster = door(secure=True, max_login_rate_per_address=2)
     time.sleep(1)
 
@@ -141,7 +141,7 @@ def test_sessions_of_an_address_are_limited(door):
         wire.finish()
 
 
-def test_sessions_of_a_user_are_limited_in_all_databases_together(door):
+def test_sessions_of_a_user_are_limited_over_all_databases(door):
     cluster = door(max_sessions_per_user=2)
     cluster.sql("CREATE DATABASE second")
     inside = [log_in(cluster), log_in(cluster, database="second", source=ELSEWHERE)]
@@ -175,7 +175,7 @@ def test_native_sessions_count_with_the_others(door, parameter):
         wire.finish()
 
 
-def test_who_opens_many_connections_and_says_nothing_keeps_nobody_out(door):
+def test_many_silent_connections_keep_no_client_out(door):
     cluster = door(max_unauthenticated=20)
     with log_in(cluster, source=ELSEWHERE) as early:
         # one who is slow, but alone where he is
@@ -199,7 +199,7 @@ def test_who_opens_many_connections_and_says_nothing_keeps_nobody_out(door):
             one.close()
 
 
-def test_a_client_may_send_so_much_before_it_is_known(door):
+def test_a_client_may_send_only_so_much_before_login_completes(door):
     # More than a hello of OpenSSL 3.5 with a key share of ML-KEM, and the second one.
     cluster = door(secure=True, max_login_bytes=8192)
     for secure in (False, True):

@@ -71,7 +71,7 @@ def logins(cluster) -> int:
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_who_says_nothing_to_a_backend_keeps_nobody_out(door, way):
+def test_clients_that_say_nothing_to_a_backend_keep_no_login_out(door, way):
     limits, who = WAYS[way]
     cluster = door(max_unauthenticated=MOST, **limits)
     silent = []
@@ -87,7 +87,7 @@ def test_who_says_nothing_to_a_backend_keeps_nobody_out(door, way):
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_who_is_let_in_is_no_login_any_more(door, way):
+def test_a_client_that_was_let_in_is_no_login_any_more(door, way):
     limits, who = WAYS[way]
     cluster = door(max_unauthenticated=MOST, **limits)
     database = who.get("database", "")
@@ -124,7 +124,7 @@ def test_a_burst_of_slow_logins_all_get_in_a_few_at_a_time(make_cluster):
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_who_takes_long_to_answer_may_while_nobody_waits(door, way):
+def test_a_client_may_answer_slowly_while_no_login_waits(door, way):
     limits, who = WAYS[way]
     cluster = door(**limits)
     with ask(cluster, who) as slow:
@@ -134,7 +134,7 @@ def test_who_takes_long_to_answer_may_while_nobody_waits(door, way):
         wait_until(lambda: logins(cluster) == 1, what="the slow one alone logs in")
 
 
-def test_who_a_backend_speaks_with_hears_nothing_else_as_the_server_stops(door):
+def test_a_login_at_a_backend_hears_nothing_else_at_server_stop(door):
     limits, who = WAYS["a_backend_authenticates_it"]
     cluster = door(**limits)
     with ask(cluster, who) as wire:
@@ -143,7 +143,7 @@ def test_who_a_backend_speaks_with_hears_nothing_else_as_the_server_stops(door):
         assert wire.until_closed() == []
 
 
-def test_who_gets_a_backend_of_its_own_waits_for_a_lock_as_long_as_on_the_server_s_port(door):
+def test_a_native_login_waits_for_a_lock_as_on_the_server_s_port(door):
     cluster = door({"authentication_timeout": "1s"}, native_dbuser_names="native/*")
     with psycopg.connect(cluster.direct()) as locker, contextlib.ExitStack() as stack:
         # the last thing that a connection waits for, when it has been authenticated
@@ -158,7 +158,7 @@ def test_who_gets_a_backend_of_its_own_waits_for_a_lock_as_long_as_on_the_server
         assert [wire.until_ready()[-1].type for wire in wires] == ["Z", "Z"]
 
 
-def test_cancel_requests_for_the_server_keep_nobody_out_nor_each_other(door):
+def test_cancel_requests_to_the_server_block_no_login_or_cancel(door):
     """They come faster than the postmaster forks, which stands still here."""
     cluster = door(max_unauthenticated=100, native_dbuser_names="native/*")
     Wire.login(HOST, cluster.pool_port).leave()
@@ -190,7 +190,7 @@ def send_cancel(cluster, pid: int, key: bytes, source: str = "") -> Wire:
     return wire
 
 
-def test_a_cancel_request_for_no_process_of_the_server_does_not_reach_it(door):
+def test_a_cancel_request_for_no_server_process_never_reaches_it(door):
     cluster = door()
     with cluster.new_log() as log:
         for pid in (os.getpid(), 0, -1, 1):

@@ -92,7 +92,7 @@ def accepted(server) -> int:
 
 
 @pytest.mark.parametrize("kind", strangers.KINDS)
-def test_strangers_cost_nobody_his_service(server, kind):
+def test_strangers_cost_no_client_its_service(server, kind):
     assert_serves(server)
     with Load(server, clients=4, by_tls=2) as load:
         load.wait_for_answers(50)
@@ -116,7 +116,7 @@ def test_strangers_cost_nobody_his_service(server, kind):
     )
 
 
-def test_who_has_been_in_is_not_asked_about_anew_however_many_others_are(server):
+def test_a_known_user_is_not_asked_about_anew_amid_many_others(server):
     """Or each name that nobody has would make the next login of everybody wait for the server."""
 
     def comes_in() -> None:

@@ -53,7 +53,7 @@ def wanted(server):
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_an_application_creates_uses_and_drops_its_database_over_and_over(server, way):
+def test_a_client_creates_uses_and_drops_its_database_repeatedly(server, way):
     for number in range(12):
         with login(server, way) as admin:
             admin.query("DROP DATABASE IF EXISTS wanted")
@@ -104,7 +104,7 @@ def test_sessions_that_stay_are_the_servers_own_error(server, wanted, way, kind)
 
 @pytest.mark.pool_only
 @pytest.mark.parametrize("way", WAYS)
-def test_a_session_that_no_backend_serves_is_in_the_way_all_the_same(server, wanted, way):
+def test_a_session_that_no_backend_serves_still_blocks_the_drop(server, wanted, way):
     user = login(server, "pool", database="wanted")
     user.query("SELECT 1")
     deadline = time.monotonic() + 20
@@ -122,7 +122,7 @@ def test_a_session_that_no_backend_serves_is_in_the_way_all_the_same(server, wan
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_a_session_that_leaves_meanwhile_lets_the_statement_succeed(server, wanted, way):
+def test_a_session_that_leaves_in_time_lets_the_drop_succeed(server, wanted, way):
     user = login(server, "pool", database="wanted")
     user.query("SELECT 1")
     with login(server, way) as admin:
@@ -181,7 +181,7 @@ def test_after_a_rename_only_the_new_name_is_there(server, wanted, way):
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_who_may_not_drop_it_disturbs_nobody(server, wanted, way):
+def test_a_refused_drop_or_rename_disturbs_no_session(server, wanted, way):
     user = login(server, "pool", database="wanted")
     user.query("SELECT 1")
     with login(server, way, user="db_stranger") as stranger:
@@ -207,7 +207,7 @@ WHOSE = {
 
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("whose", WHOSE)
-def test_force_ends_only_whom_its_user_may_end(server, way, whose):
+def test_force_ends_only_sessions_that_its_user_may_end(server, way, whose):
     """Roles are what they are now, by OID, and a refusal has the server's own words, on any major."""
     seen = []
     for users_way in WAYS:
@@ -233,7 +233,7 @@ def test_force_ends_only_whom_its_user_may_end(server, way, whose):
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_who_logs_in_meanwhile_waits_and_is_told_the_outcome(server, wanted, way):
+def test_a_login_during_a_rename_waits_and_is_told_the_outcome(server, wanted, way):
     """A rename in an open transaction holds the name until it ends."""
     for end, name in (("ROLLBACK", "wanted"), ("COMMIT", None)):
         with login(server, "pool", database="wanted") as user:
@@ -261,7 +261,7 @@ def test_who_logs_in_meanwhile_waits_and_is_told_the_outcome(server, wanted, way
         assert outcome == [name or "3D000"]
 
 
-def test_a_drop_in_a_transaction_block_is_refused_and_disturbs_nobody(server, wanted):
+def test_a_drop_in_a_transaction_disturbs_no_session_and_fails(server, wanted):
     with login(server, "pool", database="wanted") as user:
         user.query("SELECT 1")
         with psycopg.connect(server.pool()) as admin, pytest.raises(psycopg.errors.ActiveSqlTransaction):

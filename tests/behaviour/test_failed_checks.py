@@ -90,7 +90,7 @@ def wait_for(server, wanted, look) -> None:
 
 
 @pytest.mark.parametrize(("check", "forced"), [*((check, False) for check in COSTS_POOLING), ("statements", True)])
-def test_without_pooling_each_session_keeps_its_own_backend_and_says_why(make_cluster, check, forced):
+def test_without_pooling_sessions_keep_own_backends_and_say_why(make_cluster, check, forced):
     server = broken(make_cluster, check, pg_baton__force_migration=forced)
     with contextlib.ExitStack() as stack:
         sessions = [
@@ -113,7 +113,7 @@ def test_without_pooling_each_session_keeps_its_own_backend_and_says_why(make_cl
         same_as_direct(server, SCRIPT, user="alice", options="-c DateStyle=SQL -c statement_timeout=1h")
 
 
-def test_without_pooling_a_bad_startup_option_is_refused_as_on_a_direct_connection(make_cluster):
+def test_without_pooling_a_bad_startup_option_fails_as_directly(make_cluster):
     server = broken(make_cluster, "statements")
     for options in ("-c DateStyle=nonsense", "-c no_such_parameter=1", "-c work_mem=1kB"):
         for _ in range(2):
@@ -179,7 +179,7 @@ def test_process_ids_that_cannot_be_given_cost_no_pooling(make_cluster):
     same_as_direct(server, SCRIPT, user="alice")
 
 
-def test_rules_that_let_no_backend_in_cost_the_pool_and_no_client(make_cluster):
+def test_rules_that_admit_no_backend_cost_the_pool_and_no_client(make_cluster):
     """No backend can be opened: sessions are native, and in."""
     server = broken(make_cluster, "trusted_rules")
     assert failed_checks(server) == [("backends", True, True)]
@@ -188,7 +188,7 @@ def test_rules_that_let_no_backend_in_cost_the_pool_and_no_client(make_cluster):
     same_as_direct(server, SCRIPT, user="alice")
 
 
-def test_a_certificate_that_is_hashed_otherwise_costs_channel_binding(make_cluster, run):
+def test_an_unexpected_certificate_hash_costs_channel_binding(make_cluster, run):
     """Of those whom a backend authenticates; they are in without."""
     authority = Authority(run.directory / "hashed otherwise")
     server = make_cluster(
@@ -210,7 +210,7 @@ def test_a_certificate_that_is_hashed_otherwise_costs_channel_binding(make_clust
 
 
 @pytest.mark.skipif(server_major() < 16, reason="SYSTEM_USER came with 16")
-def test_a_function_that_is_not_as_expected_costs_the_system_user(make_cluster):
+def test_an_unexpected_function_costs_the_system_user(make_cluster):
     """It is the backend's then, and all else is as ever."""
     server = broken(make_cluster, "system_user")
     with psycopg.connect(server.pool(user="alice")) as session:

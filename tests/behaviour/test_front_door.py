@@ -103,7 +103,7 @@ def test_a_demonstration_leaves_a_directory_as_it_was(run, folder, name):
 
 
 @not_sanitized
-def test_a_demonstration_that_listens_nowhere_is_asked_at_its_socket(run, folder):
+def test_a_demo_that_listens_nowhere_is_reached_at_its_socket(run, folder):
     directory = folder / "new"
     with Demo(run, folder, *free_ports(), "--dir", str(directory), "--set", "listen_addresses=") as demo:
         for address in demo.ports().values():
@@ -148,7 +148,7 @@ def test_a_demonstration_that_cannot_be_is_refused_at_once(run, folder, argument
 
 
 @not_sanitized
-def test_uninstalling_from_a_staging_directory_touches_nothing_else(folder):
+def test_uninstall_from_a_staging_directory_touches_nothing_else(folder):
     make = ["make", "-C", str(REPOSITORY), "--no-print-directory", "--dry-run", "uninstall-files"]
     make += [f"DESTDIR={folder}", f"PG_CONFIG={Path(pg_config('bindir'), 'pg_config')}"]
     lines = subprocess.run(make, capture_output=True, text=True, check=True).stdout.splitlines()

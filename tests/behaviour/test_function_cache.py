@@ -184,7 +184,7 @@ CREATE OR REPLACE PROCEDURE sets_and_calls() LANGUAGE plpgsql AS
 
 @pytest.mark.parametrize("sets", ["SET LOCAL datestyle = 'ISO, DMY'", "PERFORM set_config('datestyle', 'ISO, DMY', true)"])
 @pytest.mark.parametrize("how", ["COMMIT", "ROLLBACK"])
-def test_a_transaction_s_end_in_a_procedure_takes_its_caller_s_settings_back(cluster, how, sets):
+def test_transaction_end_in_a_procedure_undoes_caller_settings(cluster, how, sets):
     """Then the procedure makes its plans under others than it was called with."""
     found = []
     for port in (cluster.port, cluster.pool_port):
@@ -206,7 +206,7 @@ CREATE FUNCTION kind_fixed() RETURNS text LANGUAGE plpgsql SET search_path = pub
 
 
 @pytest.mark.pool_only
-def test_functions_are_compiled_once_for_all_sessions_with_equal_settings(cluster):
+def test_functions_compile_once_for_sessions_with_equal_settings(cluster):
     cluster.sql(MARK)
     sessions = [Wire.login("127.0.0.1", cluster.pool_port) for _ in range(4)]
     both = "SELECT kind(), kind_fixed()"
@@ -339,7 +339,7 @@ def test_a_backend_s_first_function_may_be_a_security_definer_s(cluster):
 
 
 @pytest.mark.parametrize("before", ["SELECT 1", "SELECT setseed(0.5)"])
-def test_a_function_is_compiled_for_the_session_s_own_temporary_table(cluster, before):
+def test_functions_compile_for_the_session_s_own_temporary_table(cluster, before):
     """Whatever it is that dedicates the session."""
     for value in ("7", "'abc'::text", "true"):
         with Wire.login("127.0.0.1", cluster.pool_port) as session:

@@ -98,7 +98,7 @@ def test_a_client_that_demands_encryption_gets_it_and_is_native(world):
         assert pool.pgconn.used_gssapi
 
 
-def test_who_asks_where_no_rule_is_about_it_stays_in_the_pool(world):
+def test_clients_that_ask_where_no_rule_is_about_it_stay_pooled(world):
     """libpq asks whenever there is a ticket, and goes on without."""
     cluster = world(FOR_ALL)
     with connect(cluster, mode="prefer") as pool:
@@ -127,7 +127,7 @@ def answer(cluster, *before: bytes) -> bytes:
         return client.recv(1)
 
 
-def test_the_rules_and_parameters_in_force_decide_who_is_offered_it(world):
+def test_rules_and_parameters_in_force_decide_encryption_offers(world):
     cluster = world(FOR_ALL)
     for what, (hba, is_offered) in RULES.items():
         cluster.write_hba(hba + OTHERS)
@@ -222,7 +222,7 @@ FIRST_PACKETS = {
 }
 
 
-def test_what_comes_first_within_the_encryption_is_answered_as_on_the_server_s_port(world):
+def test_first_encrypted_packets_are_answered_as_on_server_port(world):
     cluster = world(ONLY_ENCRYPTED)
     cluster.sql("CREATE DATABASE alice")
     for what, packet in FIRST_PACKETS.items():
@@ -243,7 +243,7 @@ def test_what_comes_first_within_the_encryption_is_answered_as_on_the_server_s_p
         assert told[0] == told[1], what
 
 
-def test_an_encrypted_cancel_request_is_carried_out_and_its_connection_ends(world):
+def test_an_encrypted_cancel_works_and_its_connection_ends(world):
     cluster = world(ONLY_ENCRYPTED)
     with (
         Wire.login(HOST, cluster.pool_port, user="others") as shared,
@@ -299,7 +299,7 @@ def is_closed(client: socket.socket) -> bool:
     return True
 
 
-def test_who_asks_for_encryption_many_times_and_says_nothing_keeps_nobody_out(world):
+def test_silent_encryption_requests_keep_no_client_out(world):
     cluster = world(ONLY_ENCRYPTED, **{"pg_baton.max_unauthenticated": 10})
     silent = []
     for _ in range(40):

@@ -118,7 +118,7 @@ def executed(session: Wire) -> str:
 
 
 @pytest.mark.parametrize("case", HIDING)
-def test_who_prepares_after_an_object_was_made_means_it_wherever_he_comes(two_backends, case):
+def test_statements_prepared_later_mean_a_new_object_everywhere(two_backends, case):
     text, make, drop = HIDING[case]
     with prepared(two_backends, text) as older:
         for _ in range(9):
@@ -138,7 +138,7 @@ def test_who_prepares_after_an_object_was_made_means_it_wherever_he_comes(two_ba
         older.finish()
 
 
-def test_objects_that_hide_nothing_cost_no_statement_its_analysis(two_backends):
+def test_objects_that_hide_nothing_cause_no_new_analysis(two_backends):
     two_backends.sql("CREATE TABLE public.steady AS SELECT 1 AS a")
     with prepared(two_backends, "SELECT a FROM steady WHERE a = $1") as session:
         for _ in range(9):

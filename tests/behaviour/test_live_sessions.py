@@ -105,7 +105,7 @@ CHANGES = {
 
 
 @pytest.mark.parametrize("change", CHANGES)
-def test_what_counts_for_new_logins_leaves_live_sessions_as_they_are(roles, change):
+def test_changes_for_new_logins_leave_live_sessions_as_they_are(roles, change):
     user = "live_scram" if "live_scram" in CHANGES[change][0] else "live"
     with enter(roles.port, user) as direct, enter(roles.pool_port, user) as first, enter(roles.pool_port, user) as second:
         sessions = (direct, first, second)
@@ -148,7 +148,7 @@ ASKED = [
 
 
 @pytest.mark.parametrize("change", CLOSES_LOGIN)
-def test_a_session_is_served_by_new_backends_though_its_role_could_not_log_in(roles, change):
+def test_new_backends_serve_sessions_that_could_not_log_in_again(roles, change):
     """Its backends have gone: each that comes is opened as whoever may log in, becomes its
     role's, and has that one's privileges and settings, and no others."""
     user = "live_scram" if "live_scram" in CHANGES[change][0] else "live"
@@ -205,7 +205,7 @@ DEMOTIONS = {
 
 
 @pytest.mark.parametrize("demotion", DEMOTIONS)
-def test_who_is_no_superuser_any_more_logs_in_as_none(roles, demotion):
+def test_a_former_superuser_logs_in_as_no_superuser(roles, demotion):
     roles.sql("ALTER ROLE live SUPERUSER")
     with enter(roles.port) as direct, enter(roles.pool_port) as session:
         assert outcome(direct) == outcome(session)
@@ -222,7 +222,7 @@ def test_who_is_no_superuser_any_more_logs_in_as_none(roles, demotion):
         assert outcome(direct) == outcome(session)
 
 
-def test_a_setting_changed_in_the_catalog_itself_counts_for_new_sessions(roles):
+def test_a_setting_changed_in_the_catalog_reaches_new_sessions(roles):
     roles.sql("ALTER ROLE live SET work_mem = '7MB'")
     with enter(roles.pool_port) as session:
         assert outcome(session, "SHOW work_mem") == [["7MB"]]
@@ -245,7 +245,7 @@ AT_START = {
 
 
 @pytest.mark.parametrize("what", AT_START)
-def test_what_a_starting_backend_takes_from_the_files_counts_for_new_sessions(roles, what):
+def test_file_settings_taken_at_backend_start_reach_new_sessions(roles, what):
     parameters, question = AT_START[what]
 
     def seen(port: int):
@@ -270,7 +270,7 @@ def test_what_a_starting_backend_takes_from_the_files_counts_for_new_sessions(ro
         assert outcome(session, "SELECT session_user") == [["live"]]
 
 
-def test_settings_of_one_role_replace_nobody_else_s_backends(roles):
+def test_settings_of_one_role_replace_no_other_role_s_backends(roles):
     """Whoever may change his own cannot make the server start backends for others."""
 
     roles.sql("CREATE ROLE live_other LOGIN")
@@ -338,7 +338,7 @@ LATER = {
 
 
 @pytest.mark.parametrize("change", LATER)
-def test_a_login_has_what_is_set_by_then_whoever_greets_it(roles, change):
+def test_a_login_has_current_settings_whichever_process_greets(roles, change):
     """A backend that has been idle, one that has been in a transaction meanwhile, and one that was dedicated; each
     session that was there keeps what it had."""
     seen = "SELECT current_setting('work_mem'), current_setting('search_path'), reset_val FROM pg_settings "
@@ -380,7 +380,7 @@ AT_START_BY_ROLE = {
 
 
 @pytest.mark.parametrize("what", AT_START_BY_ROLE)
-def test_what_a_start_takes_by_a_role_s_setting_counts_for_the_next_login(roles, what):
+def test_role_settings_taken_at_start_reach_the_next_login(roles, what):
     """And for all that it does, whichever backend serves it, beside sessions of before."""
     setting, question = AT_START_BY_ROLE[what]
     with enter(roles.pool_port) as old, enter(roles.pool_port) as other:
@@ -410,7 +410,7 @@ def test_what_a_start_takes_by_a_role_s_setting_counts_for_the_next_login(roles,
 
 
 @pytest.mark.pool_only
-def test_an_administrator_can_have_backends_replaced_and_no_session_ends(roles):
+def test_an_administrator_replaces_backends_and_ends_no_session(roles):
     """docs/operations.md"""
     pids = "SELECT pid FROM pg_baton_backends WHERE database = 'live'"
     with enter(roles.pool_port) as session:
@@ -433,7 +433,7 @@ MANY_ROLES = 150
 
 
 @pytest.mark.pool_only
-def test_settings_of_all_roles_count_for_all_who_come_next_however_many_there_are(roles):
+def test_settings_of_all_roles_reach_new_logins_of_many_roles(roles):
     names = [f"live_{number}" for number in range(MANY_ROLES)]
     roles.sql("".join(f"CREATE ROLE {name} LOGIN;" for name in names))
     old = {name: enter(roles.pool_port, name) for name in names}

@@ -80,7 +80,7 @@ def test_local_buffers_are_as_many_as_their_session_says(buffers):
         wait_until(lambda: not Path(f"/proc/{process}").exists(), what="its backend has ended")  # noqa: B023
 
 
-def test_who_says_temp_buffers_as_he_connects_has_as_many(buffers):
+def test_a_session_that_connects_with_temp_buffers_has_as_many(buffers):
     use_all(buffers)
     asked = {"-c temp_buffers=100": "800kB", "-c temp_buffers=2MB": "2MB", "-c temp_buffers=100 -c Temp_Buffers=300": "2400kB"}
     with contextlib.ExitStack() as stack:
@@ -100,7 +100,7 @@ def test_who_says_temp_buffers_as_he_connects_has_as_many(buffers):
 
 
 @pytest.mark.parametrize("setting", ["ROLE buffers", "DATABASE buffers", "ROLE buffers IN DATABASE buffers"])
-def test_who_has_temp_buffers_by_a_setting_has_as_many(buffers, setting):
+def test_a_session_with_temp_buffers_by_a_setting_has_as_many(buffers, setting):
     use_all(buffers)
     with enter(buffers, "old") as old:
         assert used(old) == "8MB"
@@ -119,7 +119,7 @@ def test_who_has_temp_buffers_by_a_setting_has_as_many(buffers, setting):
         used_now(old)
 
 
-def test_who_comes_after_a_reload_has_the_files_temp_buffers(buffers):
+def test_sessions_after_a_reload_have_the_files_temp_buffers(buffers):
     use_all(buffers)
     with enter(buffers, "old") as old:
         try:

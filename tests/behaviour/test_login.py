@@ -240,7 +240,7 @@ def test_what_is_logged_of_a_login_is_what_the_server_logs(server):
         server.reload()
 
 
-def test_a_connection_limit_counts_the_role_s_own_sessions_whatever_its_name(server):
+def test_a_connection_limit_counts_own_sessions_despite_renames(server):
     """Those of whoever had its name before count for him, under his new one."""
     for port in (server.port, server.pool_port):
         server.sql("CREATE ROLE known LOGIN")
@@ -308,7 +308,7 @@ def test_new_users_and_databases_are_known_at_once(server):
         server.sql("DROP ROLE newcomer")
 
 
-def test_unfinished_logins_are_dropped_after_authentication_timeout(server):
+def test_unfinished_logins_end_after_authentication_timeout(server):
     silent = Wire.open("127.0.0.1", server.pool_port)
     half = Wire.open("127.0.0.1", server.pool_port)
     half.send(startup({"user": "postgres", "database": "postgres"})[:11])
@@ -329,7 +329,7 @@ def test_unfinished_logins_are_dropped_after_authentication_timeout(server):
 
 
 @pytest.mark.pool_only
-def test_nobody_unauthenticated_holds_a_backend(server):
+def test_no_unauthenticated_client_holds_a_backend(server):
     # Backends of sessions that have left may be there.
     backends = "SELECT count(*) FROM pg_stat_activity WHERE usename = 'by_scram'"
     before = server.sql(backends)
@@ -375,7 +375,7 @@ def test_unknown_users_and_known_users_see_the_same_conversation(server):
 
 
 @pytest.mark.pool_only
-def test_the_pool_serves_users_whose_own_connection_needs_a_password(server):
+def test_the_pool_serves_users_that_need_a_password_to_connect(server):
     """The pool's backends log in by the client's proof; no password is kept."""
     for user, password in (("by_scram", "sécret"), ("by_md5", "secret"), ("by_password", "secret")):
         sessions = [login(server.pool_port, user, "postgres", password)[0] for _ in range(3)]

@@ -57,7 +57,7 @@ def assert_pooled(cluster, **options) -> None:
         assert 1 <= backends <= 2
 
 
-def test_ldap_and_a_pool_that_grows_while_nobody_can_log_in(make_cluster, run):
+def test_an_ldap_pool_grows_while_no_user_can_log_in(make_cluster, run):
     """Its backends are the dispatcher's to open once the server has let a session in:
     on the server's own port nobody would ask that again, either."""
     with Ldap(run.directory / "ldap", USERS) as ldap:
@@ -80,7 +80,7 @@ def test_ldap_and_a_pool_that_grows_while_nobody_can_log_in(make_cluster, run):
             wire.finish()
 
 
-def test_nobody_vouches_for_himself(make_cluster):
+def test_no_client_vouches_for_itself(make_cluster):
     """Neither on the server's port nor on the pool's, nor while a backend of the pool's starts."""
     cluster = make_cluster(parameters=PARAMETERS, hba=["host all alice all reject", "local all alice reject"])
     cluster.sql(ROLES)
@@ -260,7 +260,7 @@ def test_oauth(make_cluster, run, secure):
         wire.finish()
 
 
-def test_a_method_that_this_server_has_not_is_refused_by_the_server_s_own_rules(make_cluster):
+def test_the_server_s_own_rules_refuse_a_method_that_it_lacks(make_cluster):
     """bsd, on Linux: the file is not loaded, and what was in force stays."""
     cluster = make_cluster(parameters=PARAMETERS, hba=["host all alice all trust"])
     cluster.sql(ROLES)
@@ -361,7 +361,7 @@ def answers(wire: Wire) -> list[tuple]:
 @pytest.mark.parametrize("method", ["password", "scram-sha-256", "trust"])
 @pytest.mark.parametrize("secure", [False, True], ids=["plain", "tls"])
 @pytest.mark.parametrize("forced", [False, True], ids=["normal", "forced"])
-def test_what_a_client_sends_along_with_its_password_is_its_session_s(early, method, secure, forced):
+def test_a_session_gets_what_its_client_sends_with_the_password(early, method, secure, forced):
     """Its first queries come in one packet with it, as on a direct connection."""
     cluster = early(forced)
     user = {"password": "alice", "scram-sha-256": "bob", "trust": "postgres"}[method]
@@ -415,7 +415,7 @@ def early(run):
         cluster.finish()
 
 
-def test_a_password_that_comes_in_pieces_or_is_none_is_taken_as_on_a_direct_connection(early):
+def test_passwords_in_pieces_or_malformed_are_taken_as_directly(early):
     cluster = early(False)
     correct = message("p", text("correct"))
     cases = {
@@ -450,7 +450,7 @@ def test_a_password_that_comes_in_pieces_or_is_none_is_taken_as_on_a_direct_conn
         assert found[0] == found[1], name
 
 
-def test_a_client_that_goes_while_a_backend_authenticates_it_leaves_nothing(make_cluster):
+def test_a_client_gone_during_authentication_leaves_nothing(make_cluster):
     cluster = make_cluster(
         parameters={**PARAMETERS, "pg_baton.login": "server", "authentication_timeout": "3s"},
         hba=["host all alice all password"],

@@ -38,7 +38,7 @@ def attempt(port: int, user: str, database: str, password: str) -> list[str]:
 
 @pytest.mark.pool_only
 @pytest.mark.parametrize("who", WHO)
-def test_whoever_has_been_asked_about_gets_his_challenge_at_once(server, who):
+def test_a_client_already_asked_about_gets_its_challenge_at_once(server, who):
     user, database = WHO[who]
     assert "password authentication failed" in attempt(server.pool_port, user, database, "wrong")[-1]
     with launcher_stopped(server), Wire.open(HOST, server.pool_port) as wire:
@@ -48,7 +48,7 @@ def test_whoever_has_been_asked_about_gets_his_challenge_at_once(server, who):
 
 
 @pytest.mark.parametrize("who", ["a_role_with_a_limit", "a_database_with_a_limit"])
-def test_who_has_proved_himself_is_counted_anew(server, who):
+def test_a_client_that_has_proved_itself_is_counted_anew(server, who):
     user, database = WHO[who]
 
     def gets_in() -> bool:

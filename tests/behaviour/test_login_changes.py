@@ -103,7 +103,7 @@ def test_the_next_login_sees_a_change(server, change, way):
 
 
 @pytest.mark.parametrize("way", ["direct", "pool"])
-def test_the_next_login_sees_a_prepared_change_when_it_is_committed(server, way):
+def test_the_next_login_sees_a_prepared_change_once_committed(server, way):
     with connect(server, way) as session:
         try:
             attempt(server.pool_port, "changing")
@@ -128,7 +128,7 @@ def test_a_change_rolled_back_changes_nothing(server):
         assert attempt(server.pool_port, "changing") == before
 
 
-def test_a_password_expires_while_it_is_remembered(server):
+def test_a_remembered_password_expires(server):
     try:
         while True:
             ((until,),) = server.sql("SELECT now() + interval '2s'")
@@ -146,7 +146,7 @@ def test_a_password_expires_while_it_is_remembered(server):
 
 
 @pytest.mark.parametrize("way", ["direct", "pool"])
-def test_others_who_log_in_meanwhile_leave_nothing_stale_behind(server, way):
+def test_concurrent_logins_leave_nothing_stale_behind(server, way):
     """The dangerous moment is the commit itself: an answer given then must not
     be remembered beyond it."""
     over = threading.Event()
@@ -301,7 +301,7 @@ def test_nothing_learnt_during_a_commit_outlives_it(server, change):
 
 @needs_gdb
 @pytest.mark.pool_only
-def test_a_commit_counts_whose_process_dies_before_it_can_tell(make_cluster):
+def test_a_commit_counts_if_its_process_dies_before_it_can_tell(make_cluster):
     cluster = make_cluster()
     cluster.expect_in_log("was terminated by signal 9", "terminating any other active server processes")
     for statement in SETUP:
@@ -332,7 +332,7 @@ def test_a_commit_counts_whose_process_dies_before_it_can_tell(make_cluster):
     ],
     ids=["role", "database"],
 )
-def test_a_connection_limit_counts_sessions_and_not_the_backends_they_left(server, first, second):
+def test_a_connection_limit_counts_sessions_not_idle_backends(server, first, second):
     """Backends of another pool idle on, and the server counts them."""
     server.sql("GRANT CONNECT ON DATABASE changing_db, limited_db TO PUBLIC")
 

@@ -93,7 +93,7 @@ def several_at_once(server, role: str, **how) -> None:
 
 
 @needs_other_users
-def test_peer_lets_a_system_user_in_as_itself_and_nobody_else(server):
+def test_peer_lets_a_system_user_in_as_itself_and_no_other_user(server):
     for _ in range(2):
         assert same_outcome(server, ONE, os_user=ONE)[-1] == "in"
         assert "Peer authentication failed" in same_outcome(server, ONE, os_user=OTHER)[-1]
@@ -184,7 +184,7 @@ def test_a_line_for_one_address_lets_that_address_in(server):
 
 
 @pytest.mark.pool_only
-def test_backends_are_opened_by_the_dispatcher_s_own_line_where_the_client_s_is_gone(server):
+def test_dispatcher_line_opens_backends_if_the_client_s_is_gone(server):
     """Sessions in place go on after a change that would not let them in again."""
     session, messages = knock(server, server.pool_port, "changing")
     assert messages[-1].type == "Z" and session.query("SELECT 1") == [["1"]]

@@ -65,7 +65,7 @@ def test_the_rows_are_as_long_as_these_tests_need(server):
 
 
 @pytest.mark.pool_only
-def test_a_user_whose_verifier_cannot_be_read_is_refused_alone(server):
+def test_a_user_with_an_unreadable_verifier_is_refused_alone(server):
     before = launcher(server)
     assert attempt(server.direct(user="too_long")).startswith("FATAL:")
     for _ in range(2):
@@ -85,13 +85,13 @@ def looked_up_by_a_backend(server, user: str, dbname: str) -> None:
 
 
 @pytest.mark.pool_only
-def test_a_database_that_has_such_a_role_s_name_is_looked_up_by_a_backend(server):
+def test_a_backend_looks_up_a_database_named_like_such_a_role(server):
     """samerole and samegroup lines look up the role that the client names."""
     looked_up_by_a_backend(server, "all_same", "too_long")
 
 
 @pytest.mark.pool_only
-def test_such_a_role_that_rules_name_as_a_group_is_looked_up_by_a_backend(make_cluster):
+def test_a_backend_looks_up_such_a_role_that_rules_name_as_group(make_cluster):
     server = make_cluster(hba=["host only_here +too_long 127.0.0.1/32 trust"])
     server.sql("CREATE ROLE too_long; CREATE ROLE near_it LOGIN IN ROLE too_long")
     server.sql("CREATE DATABASE only_here")

@@ -41,7 +41,7 @@ PARAMETERS = {"authentication_timeout": "8s"}
 @without_tls
 @pytest.mark.pool_only
 @pytest.mark.parametrize("request_bytes", [SSL_REQUEST, GSSENC_REQUEST], ids=["ssl", "gssenc"])
-def test_encryption_requests_are_answered_no_and_the_login_goes_on(server, request_bytes):
+def test_encryption_requests_are_declined_and_the_login_goes_on(server, request_bytes):
     for host in ("127.0.0.1", str(server.home)):
         wire = Wire.open(host, server.pool_port)
         wire.send(request_bytes)

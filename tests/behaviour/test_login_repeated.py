@@ -142,7 +142,7 @@ TAKEN_AWAY = {
 
 
 @pytest.mark.parametrize("what", TAKEN_AWAY)
-def test_what_was_taken_away_is_nobody_s_startup_option(server, what):
+def test_what_was_taken_away_is_no_client_s_startup_option(server, what):
     give, take, options = TAKEN_AWAY[what]
     try:
         server.sql(give)
@@ -158,7 +158,7 @@ def test_what_was_taken_away_is_nobody_s_startup_option(server, what):
         assert visit(server.pool_port, "someone", "postgres", options=options) == direct
 
 
-def test_a_role_taken_away_is_nobody_s_setting(server):
+def test_a_role_taken_away_is_no_session_s_setting(server):
     server.sql("ALTER ROLE someone SET role = 'grp'")
     statement = "SELECT session_user, current_user"
     try:
@@ -193,7 +193,7 @@ def test_keepalives_are_in_the_kernel_before_a_session_speaks(server):
 
 @keepalives
 @pytest.mark.pool_only
-def test_keepalives_that_a_reload_takes_back_while_a_session_is_away_are_gone(make_cluster):
+def test_a_reload_takes_back_keepalives_of_detached_sessions(make_cluster):
     server = make_cluster(parameters={"pg_baton.max_backends": 1, "tcp_keepalives_idle": "50"})
 
     def timers(wire: Wire) -> list[str]:
@@ -215,7 +215,7 @@ def test_keepalives_that_a_reload_takes_back_while_a_session_is_away_are_gone(ma
             wait_until(lambda: timers(wire) == ["min"], what="the kernel's own timer")
 
 
-def test_a_session_that_never_speaks_ends_when_it_has_been_idle_too_long(server):
+def test_a_session_that_never_speaks_ends_after_its_idle_timeout(server):
     for _ in range(3):
         with Wire.login(HOST, server.pool_port, user="idler") as wire:
             assert wire.read(20).fields()["C"] == "57P05"

@@ -132,7 +132,7 @@ def test_random_maps_mean_the_same_on_both_ports(server):
 
 
 @pytest.mark.pool_only
-def test_a_file_with_errors_leaves_the_rules_that_were_read_before(server):
+def test_a_file_with_errors_leaves_the_previous_rules_in_force(server):
     load(server, ["host all anna all reject"], 2000)
     server.write_hba(["host all anna all trust", "host all all all nonsense"])
     with server.new_log() as log:

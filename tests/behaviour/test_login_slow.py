@@ -27,7 +27,7 @@ def endless_verifier() -> str:
     return f"SCRAM-SHA-256$2147483647:{salt}${key}:{key}"
 
 
-def test_a_verifier_of_endless_iterations_holds_up_nobody_else(make_cluster):
+def test_a_verifier_of_endless_iterations_delays_no_other_client(make_cluster):
     cluster = make_cluster(hba=["host all evil,good 127.0.0.1/32 password"])
     cluster.sql("SET password_encryption = 'scram-sha-256'; CREATE ROLE good LOGIN PASSWORD 'secret'")
     # CREATE ROLE would compare it with an empty password first.
@@ -86,7 +86,7 @@ int getpwuid_r(uid_t uid, struct passwd *entry, char *buffer, size_t size, struc
 """
 
 
-def test_a_name_service_that_does_not_answer_holds_up_only_those_who_need_it(run: Run, make_cluster, monkeypatch):
+def test_a_silent_name_service_delays_only_clients_that_need_it(run: Run, make_cluster, monkeypatch):
     cluster = make_cluster(start=False, hba=["local by_peer all peer"])
     gate, asked = cluster.home / "gate", cluster.home / "gate.asked"
     asked.touch()
@@ -128,7 +128,7 @@ def test_a_name_service_that_does_not_answer_holds_up_only_those_who_need_it(run
     assert answers in (["Z"], ["E"])  # as the system's user may, or not
 
 
-def test_who_comes_when_too_many_are_logging_in_gets_the_place_of_one_who_says_nothing(make_cluster):
+def test_a_login_beyond_the_limit_gets_a_silent_client_s_place(make_cluster):
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, 8192), hard))
     cluster = make_cluster(parameters={"pg_baton.max_sessions": 10})

@@ -57,14 +57,14 @@ def test_a_client_is_told_what_they_say(trigger):
     same_as_direct(trigger, ["SHOW welcome.seen", "SHOW DateStyle", "SELECT 1"], user="alice")
 
 
-def test_one_that_refuses_ends_the_login(trigger):
+def test_a_trigger_that_refuses_ends_the_login(trigger):
     with pytest.raises(psycopg.OperationalError, match="not you"):
         psycopg.connect(trigger.pool(user="mallory"))
     with psycopg.connect(trigger.pool(user="alice"), autocommit=True) as one:
         assert one.execute("SELECT 1").fetchone() == (1,)
 
 
-def test_none_fires_any_more_once_it_is_dropped(trigger):
+def test_no_login_trigger_fires_once_disabled(trigger):
     trigger.sql("ALTER EVENT TRIGGER on_login DISABLE")
     trigger.sql("TRUNCATE logins")
     with psycopg.connect(trigger.pool(user="alice"), autocommit=True) as one:

@@ -68,7 +68,7 @@ def kept(session: Wire) -> int:
     return int(rows(session, KEPT)[0][0])
 
 
-def test_a_statement_is_kept_once_whoever_has_it_under_whatever_name(one_backend):
+def test_a_statement_is_kept_once_for_all_sessions_and_names(one_backend):
     chance = random.Random(7)
     sessions = [login(one_backend) for _ in range(400)]
     before = kept(sessions[0])
@@ -102,7 +102,7 @@ def test_sessions_that_take_turns_execute_what_was_analysed_once(run):
     cluster.finish()
 
 
-def test_what_a_backend_keeps_is_bounded_and_everybody_has_his_all_the_same(run):
+def test_backend_caches_are_bounded_and_sessions_keep_statements(run):
     """A backend has more than 1 MB of other things: so no statement is kept that no session has."""
     cluster = make(run, "many-bound", max_backends=1, backend_cache_memory="1MB")
     sessions = [login(cluster) for _ in range(5)]
@@ -120,7 +120,7 @@ def test_what_a_backend_keeps_is_bounded_and_everybody_has_his_all_the_same(run)
     cluster.finish()
 
 
-def test_a_backend_has_nothing_of_a_thousand_statements_that_are_not_used_there(two_backends):
+def test_a_backend_holds_nothing_of_a_thousand_unused_statements(two_backends):
     with login(two_backends) as session:
         prepare(session, {f"s{number}": number for number in range(1000)})
         places = {}
@@ -135,7 +135,7 @@ def test_a_backend_has_nothing_of_a_thousand_statements_that_are_not_used_there(
         session.finish()
 
 
-def test_equal_statements_of_two_sessions_have_counters_and_names_of_their_own(two_backends):
+def test_equal_statements_keep_counters_and_names_per_session(two_backends):
     with login(two_backends) as one, login(two_backends) as other:
         prepare(one, {"mine": 1, "also mine": 1})
         prepare(other, {"yours": 1})
@@ -153,7 +153,7 @@ def test_equal_statements_of_two_sessions_have_counters_and_names_of_their_own(t
 
 
 @pytest.mark.parametrize("how", ["DEALLOCATE s1", "DEALLOCATE ALL", "DISCARD ALL", "Close"])
-def test_who_drops_statements_drops_his_own(two_backends, how):
+def test_a_session_that_drops_statements_drops_its_own(two_backends, how):
     with login(two_backends) as one, login(two_backends) as other:
         for session in (one, other):
             prepare(session, {f"s{number}": number for number in range(50)})
@@ -182,7 +182,7 @@ def test_a_name_that_is_taken_is_taken_on_every_backend(two_backends):
         session.finish()
 
 
-def test_names_that_nobody_has_cost_nothing_for_long(one_backend):
+def test_names_that_no_session_has_cost_nothing_for_long(one_backend):
     """A client may stay on its backend and try one name after the other."""
     size = "SELECT sum(total_bytes) FROM pg_backend_memory_contexts WHERE name LIKE 'pg_baton%statements'"
     with login(one_backend) as session:
@@ -196,7 +196,7 @@ def test_names_that_nobody_has_cost_nothing_for_long(one_backend):
         session.finish()
 
 
-def test_a_function_that_is_wrongly_called_immutable_reads_its_own_session_s_parameter(two_backends):
+def test_wrongly_immutable_functions_read_own_session_parameters(two_backends):
     two_backends.sql("CREATE OR REPLACE FUNCTION tenant() RETURNS text LANGUAGE plpgsql IMMUTABLE"
                      " AS $$ BEGIN RETURN current_setting('app.tenant', true); END $$")
     sessions = {}
@@ -222,7 +222,7 @@ def most_memory_mb(process: int) -> int:
     return int(re.search(r"VmHWM:\s+(\d+) kB", Path(f"/proc/{process}/status").read_text())[1]) // 1024
 
 
-def test_of_a_long_string_a_backend_reads_the_statement_that_it_needs(two_backends):
+def test_of_a_long_string_a_backend_reads_the_needed_statement(two_backends):
     """PREPARE has all of its string for its text, which two backends take turns with.
     To read its 500,000 numbers would take 30 MB and more of the backend, too, that
     has only the small statement to make."""
@@ -244,7 +244,7 @@ def test_of_a_long_string_a_backend_reads_the_statement_that_it_needs(two_backen
         assert most_memory_mb(other) - had < 15
 
 
-def test_an_error_in_a_statement_of_a_long_string_is_where_it_was(two_backends):
+def test_an_error_in_a_long_string_s_statement_keeps_its_place(two_backends):
     """However the other statements of the string end, and in any encoding."""
     statements = {
         "plain": "PREPARE {} AS SELECT 1 + no_such_column",

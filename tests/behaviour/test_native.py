@@ -84,7 +84,7 @@ def test_databases_and_users_on_the_list_are_native(native, dbname, user, expect
 
 
 @pytest.mark.pool_only
-def test_the_server_itself_says_who_may_come_in(native):
+def test_the_server_itself_decides_which_client_may_log_in(native):
     """Its own messages, as on its own port: and nobody gets in without proving himself."""
 
     def failure(conninfo: str) -> str:
@@ -117,7 +117,7 @@ def test_the_server_sees_the_client_itself(native):
 
 
 @pytest.mark.pool_only
-def test_peer_asks_who_the_client_is_not_the_dispatcher(native):
+def test_peer_checks_the_client_s_user_not_the_dispatcher_s(native):
     """The dispatcher is the server's own system user, whom the map lets in."""
     import os
     import pwd
@@ -233,7 +233,7 @@ def test_a_native_session_outlives_its_dispatcher(make_cluster):
 
 
 @pytest.mark.pool_only
-def test_enabled_off_makes_new_sessions_native_and_leaves_the_others(make_cluster):
+def test_enabled_off_makes_only_new_sessions_native(make_cluster):
     cluster = make_cluster(parameters={"pg_baton.max_backends": 2})
     cluster.sql("CREATE EXTENSION pg_baton")
     with psycopg.connect(cluster.pool(), autocommit=True) as pooled:
@@ -256,7 +256,7 @@ def test_enabled_off_makes_new_sessions_native_and_leaves_the_others(make_cluste
 
 
 @pytest.mark.pool_only
-def test_new_sessions_are_native_while_too_many_wait_and_no_longer(make_cluster):
+def test_new_sessions_are_native_only_while_too_many_wait(make_cluster):
     cluster = make_cluster(
         parameters={"pg_baton.max_backends": 1, "pg_baton.native_when_waiting": 2, "max_connections": 20}
     )
@@ -356,7 +356,7 @@ def no_more_processes(cluster) -> Iterator[None]:
 
 
 @pytest.mark.pool_only
-def test_what_the_server_says_that_can_start_no_process_its_clients_are_told(make_cluster):
+def test_clients_get_the_server_s_error_when_no_process_starts(make_cluster):
     """Whatever the process would have been for."""
     cluster = make_cluster(parameters={**PARAMETERS, "pg_baton.login": "server", "pg_baton.gss_encryption": "on"})
     packets = {
@@ -396,7 +396,7 @@ def test_a_list_that_is_none_is_refused(native):
 
 
 @pytest.mark.pool_only
-def test_new_sessions_are_native_while_context_memory_is_exhausted(make_cluster):
+def test_new_sessions_are_native_while_context_memory_is_full(make_cluster):
     # Forced migration, so that contexts are stored after each transaction.
     cluster = make_cluster(
         parameters={"pg_baton.session_memory": "1MB", "pg_baton.max_backends": 8, "pg_baton.force_migration": True}
@@ -423,7 +423,7 @@ def test_new_sessions_are_native_while_context_memory_is_exhausted(make_cluster)
 
 
 @pytest.mark.pool_only
-def test_pool_mode_native_counts_for_who_comes_next(make_cluster):
+def test_pool_mode_native_counts_for_the_next_login(make_cluster):
     cluster = make_cluster(parameters={"pg_baton.max_backends": 2})
     cluster.sql("CREATE EXTENSION pg_baton")
     cluster.sql("CREATE ROLE app LOGIN")

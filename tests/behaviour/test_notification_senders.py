@@ -51,7 +51,7 @@ def test_a_notification_names_the_session_that_sent_it(server, port):
 
 
 @pytest.mark.parametrize("port", ["pool_port", "port"])
-def test_so_does_one_that_is_read_long_after(server, port):
+def test_a_notification_read_long_after_names_its_sender(server, port):
     """Backends have served others since; some transactions came to nothing; there
     are more than a page of the queue holds."""
     rolls = random.Random(11)
@@ -84,7 +84,7 @@ def test_so_does_one_that_is_read_long_after(server, port):
         assert notifications(wire, len(expected), "COMMIT") == expected
 
 
-def test_what_a_failed_commit_has_left_in_the_queue_is_nobody_s(server):
+def test_what_a_failed_commit_leaves_queued_is_no_session_s(server):
     """A serialization failure comes when the notification is in the queue already."""
     server.sql("CREATE TABLE skewed AS SELECT 1 AS a")
     with listener(server, "port") as wire:
@@ -133,7 +133,7 @@ def test_a_direct_session_s_notification_names_its_process(server):
 
 
 @pytest.mark.pool_only
-def test_what_a_trigger_of_c_sends_names_the_session_or_the_process(server):
+def test_a_c_trigger_s_notification_names_session_or_process(server):
     """contrib/tcn calls the server's function without SQL: a listener that is faster
     than the sender's commit is told the process, never another session."""
     server.sql("CREATE EXTENSION IF NOT EXISTS tcn")

@@ -23,7 +23,7 @@ def connect(server, **options):
     return psycopg.connect(server.pool(**options), autocommit=True)
 
 
-def test_a_parameter_that_another_s_excludes_is_put_back_all_the_same(server):
+def test_a_parameter_that_another_session_s_excludes_is_restored(server):
     """log_statement_stats and log_parser_stats exclude each other."""
     with connect(server, options="-c log_parser_stats=on") as one, connect(server) as other:
         other.execute("SET log_statement_stats = on")
@@ -111,7 +111,7 @@ def test_login_waits_for_no_safe_snapshot(server):
         "transaction_deferrable=on",
     ],
 )
-def test_transactions_of_a_role_s_own_kind_start_as_on_a_direct_connection(server, option):
+def test_transactions_of_a_role_s_own_kind_start_as_directly(server, option):
     same_as_direct(
         server,
         ["SELECT 1", "SHOW transaction_isolation", "SHOW transaction_read_only"],
@@ -121,7 +121,7 @@ def test_transactions_of_a_role_s_own_kind_start_as_on_a_direct_connection(serve
     )
 
 
-def test_a_session_that_leaves_a_temporary_table_waits_for_no_safe_snapshot(server):
+def test_sessions_that_leave_temp_tables_await_no_safe_snapshot(server):
     there = "SELECT count(*) FROM pg_class WHERE relname = 'left_behind'"
     with connect(server, user="careful") as session:
         session.execute("BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE")

@@ -73,7 +73,7 @@ def has_said_nothing(wire: Wire, seconds: float) -> bool:
     return False
 
 
-def test_session_wait_timeout_counts_for_who_waits_already(server, set_to, held):
+def test_session_wait_timeout_counts_for_sessions_that_wait(server, set_to, held):
     holders, (waiter, _) = held
     waiter.send(query("SELECT 1"))
     wait_until(lambda: waiting(server) == 1, what="it waits")
@@ -114,7 +114,7 @@ def test_message_timeout_counts_for_the_next_message(server, set_to):
     wait_until(lambda: not ends(), what="nobody is")
 
 
-def test_max_extra_backends_counts_for_who_waits_already(server, set_to, held):
+def test_max_extra_backends_counts_for_sessions_already_waiting(server, set_to, held):
     """Tests have none unless they ask."""
     holders, (late, _) = held
     late.send(query("SELECT 1"))
@@ -136,7 +136,7 @@ def test_max_extra_backends_counts_for_who_waits_already(server, set_to, held):
     assert late.until_ready()[-1].type == "Z"
 
 
-def test_min_backends_counts_for_pools_that_nobody_uses(server, set_to, crowd):
+def test_min_backends_counts_for_pools_that_no_session_uses(server, set_to, crowd):
     crowd(server, 1)[0].query("SELECT 1")
     set_to("backend_idle_timeout", "100ms")
     wait_until(lambda: backends(server) <= 1, what="those without work go")
@@ -148,7 +148,7 @@ def test_min_backends_counts_for_pools_that_nobody_uses(server, set_to, crowd):
     wait_until(lambda: backends(server) <= 1, what="nobody keeps them")
 
 
-def test_max_dedicated_counts_for_those_who_are_dedicated_already(server, set_to, crowd):
+def test_max_dedicated_counts_for_sessions_already_dedicated(server, set_to, crowd):
     def dedicated() -> int:
         return count(server, "pg_baton_sessions WHERE mode = 'dedicated'")
 
@@ -195,7 +195,7 @@ def is_native(server, database: str = "postgres") -> bool:
         return server.sql(f"SELECT mode FROM pg_baton_sessions WHERE pid = {wire.backend_pid}") == [("native",)]
 
 
-def test_native_dbuser_names_counts_for_who_comes_next(server, set_to, crowd):
+def test_native_dbuser_names_counts_for_the_next_login(server, set_to, crowd):
     (before,) = crowd(server, 1)
     assert not is_native(server)
     set_to("native_dbuser_names", "*/postgres")
@@ -209,7 +209,7 @@ def test_native_dbuser_names_counts_for_who_comes_next(server, set_to, crowd):
     wait_until(lambda: not is_native(server, "template1"), what="nobody is")
 
 
-def test_native_when_waiting_counts_for_who_comes_next(server, set_to, held):
+def test_native_when_waiting_counts_for_the_next_login(server, set_to, held):
     holders, waiters = held
     for waiter in waiters:
         waiter.send(query("SELECT 1"))
@@ -279,7 +279,7 @@ def threads(server) -> int:
     return 1 + sum(name.startswith("sessions") for name in names)
 
 
-def test_what_a_dispatcher_is_started_with_counts_for_the_next_one(server, set_to, crowd):
+def test_dispatcher_start_parameters_count_for_the_next_one(server, set_to, crowd):
     (old,) = server.dispatcher_pids()
     program = os.readlink(f"/proc/{old}/exe")
     wrapper = server.home / "wrapper"

@@ -447,7 +447,7 @@ def test_roles_are_never_mixed_up_between_sessions(server):
 
 
 @pytest.mark.pool_only
-def test_a_role_that_was_dropped_ends_the_session_and_nothing_runs_as_another(server):
+def test_a_session_with_a_dropped_role_runs_nothing_as_another(server):
     server.sql("CREATE ROLE shortlived NOLOGIN")
     with Wire.login("127.0.0.1", server.pool_port) as session, Wire.login("127.0.0.1", server.pool_port) as other:
         session.query("SET ROLE shortlived")
@@ -462,7 +462,7 @@ def test_a_role_that_was_dropped_ends_the_session_and_nothing_runs_as_another(se
             assert "postgres" not in str(failure) or "FATAL" in str(failure) or "ERROR" in str(failure)
 
 
-def test_existing_session_keeps_and_new_session_sees_alter_role_set(server):
+def test_alter_role_set_counts_for_new_sessions_only(server):
     conninfo = server.pool(user="bob")
     try:
         with psycopg.connect(conninfo, autocommit=True) as old:
@@ -483,7 +483,7 @@ def test_existing_session_keeps_and_new_session_sees_alter_role_set(server):
         server.sql("ALTER ROLE bob RESET work_mem")
 
 
-def test_existing_sessions_keep_a_custom_parameter_without_a_value(server):
+def test_live_sessions_keep_a_custom_parameter_without_a_value(server):
     """It is there, and empty, for who has set it and rolled that back; ALTER ROLE gives
     it a value for those who come later."""
     conninfo = server.pool(user="bob")
@@ -504,7 +504,7 @@ def test_existing_sessions_keep_a_custom_parameter_without_a_value(server):
         server.sql("ALTER ROLE bob RESET app.region")
 
 
-def test_existing_session_keeps_and_new_session_sees_alter_database_set(server):
+def test_alter_database_set_counts_for_new_sessions_only(server):
     server.sql("CREATE DATABASE changing")
     conninfo = server.pool(dbname="changing")
     old = psycopg.connect(conninfo, autocommit=True)
@@ -550,7 +550,7 @@ def test_reload_reaches_sessions_that_have_no_value_of_their_own(server):
             server.reload()
 
 
-def test_no_name_that_a_client_can_type_is_one_of_those_that_hide_parameters(server):
+def test_a_client_can_type_no_name_that_hides_parameters(server):
     """A backend hides custom parameters of other sessions under names of its
     own, which start with bytes that only a database without encoding takes."""
     server.sql("CREATE DATABASE without_encoding TEMPLATE template0 ENCODING 'SQL_ASCII' LOCALE 'C'")

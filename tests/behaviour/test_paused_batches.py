@@ -141,7 +141,7 @@ def test_statement_timeout_ends_a_batch_of_a_full_pool(growing, case):
 
 
 @pytest.mark.pool_only
-def test_batches_whose_timeout_is_over_do_not_stop_others(growing):
+def test_batches_past_their_timeout_do_not_stop_others(growing):
     """They hold their backends, as in stock; others get theirs, as in any stall."""
     with ExitStack() as stack:
         half = [stack.enter_context(Wire.login("127.0.0.1", growing.pool_port)) for _ in range(HALF_OPEN)]

@@ -51,7 +51,7 @@ def test_the_pool_grows_as_needed_to_its_maximum_and_no_further(cluster_with):
             session.finish()
 
 
-def test_nothing_is_started_before_it_is_needed(cluster_with):
+def test_pool_starts_no_backend_before_a_session_needs_it(cluster_with):
     cluster = cluster_with(pg_baton__max_backends=4, pg_baton__backend_idle_timeout="500ms")
     wait_until(lambda: backends(cluster) == 0, what="no backend left after the start")
     with login(cluster) as session:
@@ -60,7 +60,7 @@ def test_nothing_is_started_before_it_is_needed(cluster_with):
         session.query("COMMIT")
 
 
-def test_idle_backends_end_after_their_timeout_but_the_minimum_stays(cluster_with):
+def test_idle_backends_end_after_timeout_but_the_minimum_stays(cluster_with):
     cluster = cluster_with(pg_baton__max_backends=5, pg_baton__min_backends=2, pg_baton__backend_idle_timeout="700ms")
     sessions = [login(cluster) for _ in range(5)]
     for session in sessions:
@@ -76,7 +76,7 @@ def test_idle_backends_end_after_their_timeout_but_the_minimum_stays(cluster_wit
         session.finish()
 
 
-def test_the_last_backend_of_a_role_with_a_limit_goes_as_others_do(cluster_with):
+def test_last_backend_of_a_role_with_a_limit_ends_as_others_do(cluster_with):
     """Whether it could get another is asked each time, and known for a moment only."""
     cluster = cluster_with(pg_baton__max_backends=4, pg_baton__backend_idle_timeout="700ms")
     cluster.sql("CREATE ROLE limited LOGIN CONNECTION LIMIT 5")
@@ -200,7 +200,7 @@ def test_idle_backends_of_one_pool_make_room_for_another(cluster_with):
             session.finish()
 
 
-def test_application_name_and_session_options_do_not_split_a_pool(cluster_with):
+def test_application_name_and_session_options_split_no_pool(cluster_with):
     cluster = cluster_with(pg_baton__max_backends=3)
     sessions = [
         login(
@@ -276,7 +276,7 @@ def test_many_clients_on_few_backends_all_get_their_own_answers(cluster_with):
     assert failures == []
 
 
-def test_a_session_is_idle_by_a_clock_that_nobody_sets(cluster_with):
+def test_a_session_s_idle_time_follows_the_monotonic_clock(cluster_with):
     """Since when it is idle stands as a moment of the monotonic clock: views reckon with its age, and so does
     idle_session_timeout."""
     cluster = cluster_with(pg_baton__max_backends=2)
@@ -426,7 +426,7 @@ def test_a_thousand_sessions_on_three_backends(cluster_with):
 
 
 @pytest.mark.parametrize("forced", [False, True])
-def test_hammering_few_backends_gives_right_answers_and_then_rest(cluster_with, forced):
+def test_few_backends_under_load_answer_right_and_then_rest(cluster_with, forced):
     cluster = cluster_with(pg_baton__max_backends=3, pg_baton__force_migration=forced)
     with Load(cluster, 24) as load:
         load.wait_for_answers(5000, 60)
@@ -443,7 +443,7 @@ WANT_A_DATABASE_ALONE = [
 
 
 @pytest.mark.parametrize("way", ["direct", "pool"])
-def test_a_database_is_free_for_what_wants_it_alone_when_its_last_session_has_left(cluster_with, way):
+def test_a_database_is_free_for_sole_use_after_its_last_session(cluster_with, way):
     """The backends that have served it must not be in the way; a session is."""
     cluster = cluster_with(pg_baton__max_backends=4, allow_in_place_tablespaces=True)
     cluster.sql("CREATE TABLESPACE elsewhere LOCATION ''")
@@ -466,7 +466,7 @@ def test_a_database_is_free_for_what_wants_it_alone_when_its_last_session_has_le
     assert_healthy(cluster)
 
 
-def test_a_session_whose_database_was_dropped_is_told_when_it_speaks(cluster_with):
+def test_a_session_of_a_dropped_database_is_told_when_it_speaks(cluster_with):
     cluster = cluster_with(pg_baton__max_backends=4)
     cluster.sql("CREATE DATABASE wanted")
     with login(cluster, database="wanted") as gone, login(cluster) as witness:

@@ -58,7 +58,7 @@ def memory(cluster, user: str) -> tuple[int, int | None]:
     return used, most
 
 
-def test_a_session_beyond_its_role_s_memory_keeps_its_backend_and_all_it_has(cluster, crowd):
+def test_session_beyond_role_memory_keeps_its_backend_and_state(cluster, crowd):
     (hog,) = crowd(cluster, 1, user="hog")
     await_limit(cluster, "hog")
     fill(hog, 10)
@@ -102,7 +102,7 @@ def test_what_a_session_takes_is_given_back_when_it_ends(cluster, crowd):
     assert memory(cluster, "hog")[0] < LARGE
 
 
-def test_who_takes_back_what_did_not_fit_is_shared_again(cluster, crowd):
+def test_session_that_frees_what_did_not_fit_shares_again(cluster, crowd):
     (hog,) = crowd(cluster, 1, user="hog")
     fill(hog, 3)
     hog.query(f"PREPARE huge AS SELECT '{'x' * 200_000}'")
@@ -136,7 +136,7 @@ def test_a_limit_counts_at_once_for_sessions_that_are_there(cluster, crowd):
     assert has_all(hog, 10) and has_all(hog, 2, "more")
 
 
-def test_pools_of_a_role_in_a_database_have_their_memory_together(cluster, crowd):
+def test_pools_of_a_role_in_a_database_share_a_memory_limit(cluster, crowd):
     (first,) = crowd(cluster, 1, user="hog")
     # What only a starting backend can take makes a pool.
     (second,) = crowd(cluster, 1, user="hog", options="-c ignore_system_indexes=off")

@@ -38,7 +38,7 @@ def backends(cluster, user: str) -> int:
     return cluster.sql(f"SELECT count(DISTINCT backend_pid) FROM pg_baton_sessions WHERE user_name = '{user}'")[0][0]
 
 
-def test_a_role_s_sessions_have_a_backend_each_as_long_as_its_mode_says_so(cluster, crowd):
+def test_sessions_are_dedicated_while_their_role_s_mode_says_so(cluster, crowd):
     apps, others = served(crowd, cluster, 5, "app"), served(crowd, cluster, 5, "other")
     cluster.sql("ALTER ROLE app SET pg_baton.pool_mode = dedicated")
     # It counts for those who are there, from their next transaction on.

@@ -146,7 +146,7 @@ VALUES = {
 
 
 @pytest.mark.parametrize("name", VALUES)
-def test_who_is_no_superuser_can_neither_set_nor_lift_it(cluster, name):
+def test_non_superusers_can_neither_set_nor_lift_pool_settings(cluster, name):
     value = f"pg_baton.{name} = '{VALUES[name]}'"
     cluster.sql(f"ALTER ROLE owner IN DATABASE owned SET {value}")
     before = cluster.sql("SELECT setdatabase, setrole, setconfig FROM pg_db_role_setting ORDER BY 1, 2")

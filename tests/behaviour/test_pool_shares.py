@@ -88,7 +88,7 @@ def test_backends_that_are_reserved_for_a_role_serve_no_other(cluster, crowd):
         wait_until(lambda: served(cluster, "busy") == 4, what="nobody is there for whom anything is reserved")
 
 
-def test_what_is_reserved_no_more_is_for_those_who_wait(cluster, crowd):
+def test_backends_no_longer_reserved_serve_waiting_sessions(cluster, crowd):
     cluster.sql("ALTER ROLE quiet SET pg_baton.pool_reserve = 3")
     (quiet,) = crowd(cluster, 1, user="quiet")
     with always_asking(cluster, "busy", clients=12):
@@ -107,7 +107,7 @@ def test_busy_roles_share_by_their_weights(cluster):
         wait_until(lambda: (pair := shares(cluster, 400))[1] > 2 * pair[0], timeout_s=60, what="one to three")
 
 
-def test_busy_roles_of_equal_weight_have_equal_shares_however_many_clients_they_have(cluster):
+def test_equal_weights_give_equal_shares_at_any_client_count(cluster):
     with always_asking(cluster, "busy", clients=30), always_asking(cluster, "quiet", clients=5):
         quiet, busy = shares(cluster, 1000)
         assert 0.6 < quiet / busy < 1.6
@@ -130,7 +130,7 @@ def eight(make_cluster):
     return one
 
 
-def test_the_weight_that_is_set_most_closely_counts_for_a_running_pool(eight):
+def test_most_specific_weight_counts_for_a_running_pool(eight):
     """Much higher than the other role's, or much lower."""
 
     def who_has_more() -> str:
@@ -143,7 +143,7 @@ def test_the_weight_that_is_set_most_closely_counts_for_a_running_pool(eight):
         assert_closest_counts(eight, "quiet", "pool_weight", given, expected, "busy", who_has_more)
 
 
-def test_the_reserve_that_is_set_most_closely_counts_for_a_running_pool(eight, crowd):
+def test_most_specific_reserve_counts_for_a_running_pool(eight, crowd):
     """What another role cannot have, however many of its sessions ask."""
     crowd(eight, 1, user="quiet")
     with always_asking(eight, "busy", clients=16):

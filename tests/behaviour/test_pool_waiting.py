@@ -32,7 +32,7 @@ def login(cluster, **options) -> Wire:
     return Wire.login("127.0.0.1", cluster.pool_port, **options)
 
 
-def test_waiting_longer_than_session_wait_timeout_is_an_error_and_the_session_lives(cluster_with):
+def test_session_wait_timeout_fails_a_statement_not_the_session(cluster_with):
     cluster = cluster_with(pg_baton__max_backends=1, pg_baton__session_wait_timeout=SHORT_WAIT)
     holder, waiter = login(cluster), login(cluster)
     with holder, waiter:
@@ -81,7 +81,7 @@ def test_a_batch_that_waited_too_long_is_told_before_its_sync(cluster_with):
         assert waiter.query("SELECT 2") == [["2"]]
 
 
-def test_the_rest_of_a_batch_that_waited_too_long_is_waited_for_as_long_as_an_idle_session_is(cluster_with):
+def test_idle_session_timeout_limits_rest_of_a_timed_out_batch(cluster_with):
     cluster = cluster_with(pg_baton__max_backends=1, pg_baton__session_wait_timeout=SHORT_WAIT)
     holder, waiter = login(cluster), login(cluster)
     with holder, waiter:
@@ -94,7 +94,7 @@ def test_the_rest_of_a_batch_that_waited_too_long_is_waited_for_as_long_as_an_id
 
 
 @pytest.mark.parametrize("said", [flush() * 2, copy_done() + copy_data(b"x") + copy_fail("too late")], ids=["flush", "copy"])
-def test_what_asks_for_nothing_and_waited_too_long_is_told_nothing(cluster_with, said):
+def test_messages_without_an_answer_get_no_error_for_a_long_wait(cluster_with, said):
     """These messages have no answer, and the request that comes behind them has not waited."""
     cluster = cluster_with(pg_baton__max_backends=1, pg_baton__session_wait_timeout=SHORT_WAIT)
     holder, waiter, third = login(cluster), login(cluster), login(cluster)
@@ -134,7 +134,7 @@ def test_waiting_sessions_are_served_first_come_first_served(cluster_with):
             session.finish()
 
 
-def test_who_comes_while_the_queue_is_served_overtakes_nobody(cluster_with):
+def test_new_sessions_do_not_overtake_the_queue_being_served(cluster_with):
     """Between two of the queue's sessions the backend is free for a moment,
     longer if it gives a session back that has made its first transaction."""
     cluster = cluster_with(pg_baton__max_backends=1)
@@ -162,7 +162,7 @@ def test_who_comes_while_the_queue_is_served_overtakes_nobody(cluster_with):
 
 @pytest.mark.parametrize("how", ["close", "reset"])
 @pytest.mark.parametrize("pool", ["own", "another"])
-def test_who_gave_up_waiting_for_a_greeting_counts_for_nothing(cluster_with, pool, how):
+def test_clients_that_give_up_before_the_greeting_do_not_count(cluster_with, pool, how):
     """As on the server's own port, where nobody has to wait. In the pool of the
     session that holds the only backend they wait in its ready queue."""
     cluster = cluster_with(pg_baton__max_backends=1, pg_baton__session_wait_timeout="1min")

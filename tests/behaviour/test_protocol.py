@@ -369,7 +369,7 @@ def test_protocol_is_as_on_a_direct_connection(server, promise):
     same_as_direct(server, SCRIPTS[promise], setup=SEQUENCES, teardown=TEARDOWN, ignore=ignore)
 
 
-def test_numbers_of_a_cached_sequence_are_unique_and_currval_is_the_session_s(server):
+def test_cached_sequence_gives_unique_values_and_own_currval(server):
     server.sql(SEQUENCES)
     sessions = [psycopg.connect(server.pool(), autocommit=True) for _ in range(6)]
     try:
@@ -412,7 +412,7 @@ def test_notifications_arrive_while_the_listener_is_idle(server):
         assert list(listener.notifies(timeout=0.3, stop_after=1)) == []
 
 
-def test_a_session_knows_its_own_notifications_by_the_number_it_was_told(server):
+def test_session_knows_its_own_notifications_by_its_process_id(server):
     """That is how clients skip what they have sent themselves."""
     with Wire.login("127.0.0.1", server.pool_port) as session, Wire.login("127.0.0.1", server.pool_port) as other:
         other.query("SELECT 1")
@@ -436,7 +436,7 @@ def test_invalid_message_type_is_answered_as_in_stock(server):
     same_as_direct(server, [message("B", b"\0") + sync(), "SELECT 1"])
 
 
-def test_debug_messages_tell_of_the_session_s_own_transactions_only(server):
+def test_debug_messages_show_only_the_session_s_own_transactions(server):
     """Not of those in which the pool looks at what is left of them."""
     same_as_direct(
         server,
@@ -463,7 +463,7 @@ def test_debug_messages_tell_of_the_session_s_own_transactions_only(server):
     )
 
 
-def test_who_signals_a_process_that_is_behind_says_so_as_on_a_direct_connection(server):
+def test_session_reports_catchup_signals_as_a_direct_one_does(server):
     """An idle process, whosever it is: the pool's count like any."""
     fills_the_queue = "DO $$BEGIN FOR n IN 1..200 LOOP CREATE TEMP TABLE mine (a int); DROP TABLE mine; END LOOP; END$$"
     with psycopg.connect(server.direct()) as idle:
@@ -507,7 +507,7 @@ def test_idle_session_timeout_is_the_session_s(server):
 
 
 @pytest.mark.pool_only
-def test_forced_migration_moves_each_transaction_to_another_backend(server):
+def test_forced_migration_switches_backend_for_each_transaction(server):
     if not server.forced:
         pytest.skip("forced migration only")
     with Wire.login("127.0.0.1", server.pool_port) as session:

@@ -37,7 +37,7 @@ def reload_seen_by(server, pid: int) -> None:
 
 @pytest.mark.parametrize("end", ENDS)
 @pytest.mark.parametrize("name", VALUES)
-def test_reload_within_a_transaction_leaves_the_session_its_values(server, name, end):
+def test_reload_within_a_transaction_keeps_the_session_s_values(server, name, end):
     stored, other = VALUES[name]
     try:
         server.sql("ALTER ROLE bob SET log_min_messages = 'debug3'")
@@ -88,7 +88,7 @@ def test_reload_within_a_transaction_reaches_the_session(server):
 
 
 @pytest.mark.parametrize("forced", [False, True], ids=["normal", "forced"])
-def test_files_count_when_the_server_has_read_them_and_not_before(make_cluster, forced):
+def test_config_files_count_only_after_the_server_has_read_them(make_cluster, forced):
     """What stands in a file is nothing to a new backend until a reload. (On a
     server of its own: elsewhere some backend may not have come to the last one.)"""
     server = make_cluster(parameters={"pg_baton.max_backends": 12, "pg_baton.force_migration": forced})
@@ -112,7 +112,7 @@ def test_files_count_when_the_server_has_read_them_and_not_before(make_cluster, 
             server.sql("ALTER ROLE bob RESET ALL")
 
 
-def test_a_reload_reaches_what_a_setting_of_the_role_hides_from_others(server):
+def test_reload_reaches_old_sessions_despite_a_new_role_setting(server):
     """The session logged in before the setting; the files are what it has."""
     with psycopg.connect(server.pool(user="bob"), autocommit=True) as old:
         try:
@@ -177,7 +177,7 @@ def test_a_session_keeps_the_client_encoding_it_began_with(server, where):
 
 @pytest.mark.pool_only
 @pytest.mark.parametrize("end", ["finish", "close", "reset", "commit", "statement"])
-def test_a_reload_that_a_leaving_session_has_seen_counts_for_the_next(server, end):
+def test_reload_seen_by_a_leaving_session_counts_for_the_next(server, end):
     """Its startup option hid the new value from the server's own reading."""
     try:
         session = Wire.login("127.0.0.1", server.pool_port, user="bob", work_mem="1MB")

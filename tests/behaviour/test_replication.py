@@ -171,7 +171,7 @@ def test_a_subscription(primary, make_cluster):
 
 
 @pytest.mark.pool_only
-def test_who_may_not_replicate_is_told_as_by_the_server(primary):
+def test_refused_replication_gets_the_server_s_own_error(primary):
     for user in ("no_replication", "forbidden", "only_secure"):
         told = []
         for port in (primary.port, primary.pool_port):
@@ -183,7 +183,7 @@ def test_who_may_not_replicate_is_told_as_by_the_server(primary):
 
 
 @pytest.mark.pool_only
-def test_a_replication_connection_that_is_silent_is_not_ended_as_a_login(make_cluster):
+def test_silent_replication_outlives_authentication_timeout(make_cluster):
     cluster = make_cluster(parameters={"authentication_timeout": "1s"})
     with Wire.login("127.0.0.1", cluster.pool_port, database="", replication="true") as wire:
         ended = time.monotonic() + 3

@@ -163,7 +163,7 @@ def test_roles_take_turns_on_one_process(prepared):
     assert_healthy(server)
 
 
-def test_nothing_of_a_superuser_is_left_between_any_two_transactions(prepared):
+def test_no_superuser_state_is_left_between_any_two_transactions(prepared):
     server = prepared(max_backends=2)
     direct = {role: looks(server.port, role) for role in ROLES}
     server.set_parameters({"pg_baton.force_migration": "on", "pg_baton.force_role_changes": "on"})
@@ -189,7 +189,7 @@ def test_settings_are_those_of_the_moment(prepared):
     assert_healthy(server)
 
 
-def test_an_option_that_both_have_counts_by_the_rights_of_who_is_served(make_cluster):
+def test_option_of_both_roles_counts_by_the_served_role_s_rights(make_cluster):
     """The same values stay in place from one role to the other; one is of a library that comes
     later, and asks who has set it: only one of them may."""
     server = make_cluster(parameters={"pg_baton.max_backends": 1, "pg_baton.min_backends": 0})
@@ -209,7 +209,7 @@ def test_an_option_that_both_have_counts_by_the_rights_of_who_is_served(make_clu
         assert len(processes_of(server)) == 1
 
 
-def test_an_option_that_both_have_is_whose_session_it_is(make_cluster):
+def test_option_of_both_roles_belongs_to_the_served_session(make_cluster):
     """A parallel worker takes its leader's values over by the rights of who has given them."""
     server = make_cluster(parameters={"pg_baton.max_backends": 1, "pg_baton.min_backends": 0})
     server.sql("CREATE EXTENSION pg_baton")
@@ -288,7 +288,7 @@ def test_nothing_begins_as_a_role_that_is_not_the_session_s(prepared, beginning)
     assert server.sql("SELECT count(*) FROM pg_largeobject_metadata") == [(0,)]
 
 
-def test_without_the_check_of_the_server_a_backend_keeps_its_role(prepared):
+def test_backend_keeps_its_role_if_the_server_s_check_fails(prepared):
     server = prepared(max_backends=1, min_backends=0, break_self_check="roles")
     seen = []
     for role in ("plain", "chief", "plain"):
@@ -351,7 +351,7 @@ def test_what_a_superuser_asked_is_never_shown_as_another_s(prepared):
 
 
 @needs_gdb
-def test_a_role_dropped_as_the_backend_becomes_its_ends_that_backend_alone(prepared):
+def test_role_dropped_in_a_role_change_ends_only_that_backend(prepared):
     server = prepared(max_backends=1, min_backends=0)
     server.sql("CREATE ROLE brief LOGIN")
     with (

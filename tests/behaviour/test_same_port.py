@@ -83,7 +83,7 @@ def test_pg_ctl_starts_restarts_and_stops_server_and_pool(make_cluster):
     assert pg_isready() == 2 and cluster.processes() == []
 
 
-def test_pg_ctl_promotes_a_standby_whose_clients_stay(make_cluster):
+def test_pg_ctl_promotes_a_standby_and_its_clients_stay(make_cluster):
     primary = make_cluster(parameters=PLACE)
     standby = make_cluster(start=False, parameters=PLACE)
     standby.become_standby_of_conninfo(primary.pool(dbname=None))
@@ -98,7 +98,7 @@ def test_pg_ctl_promotes_a_standby_whose_clients_stay(make_cluster):
         session.finish()
 
 
-def test_an_administrator_comes_in_while_the_dispatcher_stands_still(make_cluster):
+def test_administrator_logs_in_while_the_dispatcher_is_stopped(make_cluster):
     """By the server's own socket; and pg_isready says that the pool does not answer."""
     cluster = make_cluster(parameters=PLACE)
     (dispatcher,) = cluster.dispatcher_pids()
@@ -126,7 +126,7 @@ def test_a_standby_streams_from_there(make_cluster):
     standby.stop()
 
 
-def test_two_that_would_listen_in_one_place_are_told_which_lines_to_change(make_cluster):
+def test_port_conflict_messages_name_the_lines_to_change(make_cluster):
     """By the dispatcher, by the launcher (whose line is the only one in csvlog), and by the doctor."""
     cluster = with_views(make_cluster())
     (cluster.data / "pool.conf").write_text(f"# ours\n\npg_baton.port = {cluster.port}\n")
@@ -161,7 +161,7 @@ def test_a_port_that_is_the_command_line_s_is_said_to_be(make_cluster):
         run_as_server_user([server_program("pg_ctl"), "stop", "-w", "-m", "fast", *data])
 
 
-def test_an_address_that_is_the_server_s_alone_is_spoken_of_in_the_same_words(make_cluster):
+def test_port_conflict_at_a_single_address_has_the_same_message(make_cluster):
     """The pool comes up at the others."""
     cluster = make_cluster(start=False)
     cluster.set_parameters(

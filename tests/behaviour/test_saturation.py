@@ -75,7 +75,7 @@ def cluster_with(make_cluster):
 BUSY = "SELECT pg_sleep(0.02)"
 
 
-def test_a_pool_whose_queue_is_never_empty_gives_a_backend_up(cluster_with):
+def test_pool_with_a_never_empty_queue_gives_a_backend_up(cluster_with):
     cluster = cluster_with("busy", "late", max_backends=4)
     with Crowd(cluster, "busy", 8, BUSY) as busy:
         busy.wait_until_served()
@@ -87,7 +87,7 @@ def test_a_pool_whose_queue_is_never_empty_gives_a_backend_up(cluster_with):
     assert_healthy(cluster)
 
 
-def test_new_logins_of_a_busy_role_come_in_after_its_settings_have_changed(cluster_with):
+def test_new_logins_of_a_busy_role_succeed_after_settings_change(cluster_with):
     cluster = cluster_with("busy", max_backends=4)
     with Crowd(cluster, "busy", 8, BUSY) as busy:
         busy.wait_until_served()
@@ -133,7 +133,7 @@ def test_one_client_among_crowds_of_other_roles_is_served(cluster_with):
     assert_healthy(cluster)
 
 
-def test_a_pool_whose_backend_is_held_for_long_gets_another(cluster_with):
+def test_pool_with_a_long_held_backend_gets_another(cluster_with):
     """The other role has no backend to spare: it is served again and again all the same."""
     cluster = cluster_with("busy", "held", max_backends=2, session_wait_timeout="10s")
     with login(cluster, user="held") as holder, Crowd(cluster, "busy", 4, BUSY) as busy:
@@ -166,7 +166,7 @@ def test_backends_that_their_sessions_keep_hide_no_other_pool(cluster_with):
             listener.finish()
 
 
-def test_backends_held_by_transactions_are_in_no_other_pool_s_way(cluster_with):
+def test_backends_held_by_transactions_block_no_other_pool(cluster_with):
     """The largest pool's backends come to no boundary: a smaller one's does."""
     cluster = cluster_with("held", "busy", "late", max_backends=4)
     holders = [login(cluster, user="held") for _ in range(3)]
@@ -184,7 +184,7 @@ def test_backends_held_by_transactions_are_in_no_other_pool_s_way(cluster_with):
             holder.finish()
 
 
-def test_who_has_given_up_waiting_costs_nobody_a_backend(cluster_with):
+def test_login_that_gave_up_waiting_costs_no_session_a_backend(cluster_with):
     """Both backends are held; what was asked of them is forgotten with him who wanted room."""
     cluster = cluster_with("held", "late", max_backends=2, session_wait_timeout="4s")
     holders = [login(cluster, user="held") for _ in range(2)]
@@ -235,7 +235,7 @@ def test_a_lower_max_backends_follows_a_reload(cluster_with, busy):
     assert_healthy(cluster)
 
 
-def test_idle_backends_go_where_the_server_has_no_connection_left(make_cluster):
+def test_idle_backends_end_if_the_server_has_no_connection_left(make_cluster):
     """Of whatever role and database they are: the pool is not full, the server is."""
     cluster = make_cluster(
         parameters={

@@ -111,7 +111,7 @@ def test_a_line_says_which_session_has_got_which_backend_and_why(server, login):
     assert server.sql(f"SELECT user_name FROM pg_baton_backends WHERE pid = {line['backend']}") == [(line["user"],)]
 
 
-def test_two_who_take_each_other_s_backend_again_and_again_get_one_more(server, login):
+def test_repeated_hand_overs_between_two_sessions_add_a_backend(server, login):
     """Nobody waits meanwhile: it lingers with the other one. Who asks before it does waits,
     and the pool grows for him: then it begins anew."""
     wires = [login(), login()]
@@ -151,7 +151,7 @@ def test_two_who_take_each_other_s_backend_again_and_again_get_one_more(server, 
     ],
     ids=lambda text: text.split()[0],
 )
-def test_a_line_says_why_a_session_keeps_its_backend_and_when_no_more(server, login, makes, ends):
+def test_log_says_why_a_session_keeps_its_backend_and_until_when(server, login, makes, ends):
     wire = login()
     wire.query("SELECT 1")
     with server.new_log() as log:

@@ -95,7 +95,7 @@ def test_a_parallel_worker_s_leader_is_the_session(server):
             session.until_ready(20)
 
 
-def test_who_keeps_a_safe_snapshot_waiting_is_a_session(server):
+def test_safe_snapshot_blocker_is_shown_as_a_session(server):
     with open_wire(server) as writer, open_wire(server) as reader:
         mixed(server)
         writer.query("BEGIN ISOLATION LEVEL SERIALIZABLE")
@@ -125,7 +125,7 @@ def test_an_ordinary_process_s_number_means_that_process(server):
 
 
 @pytest.mark.pool_only
-def test_every_session_has_its_row_in_pg_stat_ssl_and_pg_stat_gssapi(three):
+def test_each_session_has_a_pg_stat_ssl_and_pg_stat_gssapi_row(three):
     server, sessions = three
     for wire in sessions.values():
         assert server.sql(f"SELECT ssl, version, client_dn FROM pg_stat_ssl WHERE pid = {wire.backend_pid}") == [
@@ -137,7 +137,7 @@ def test_every_session_has_its_row_in_pg_stat_ssl_and_pg_stat_gssapi(three):
 
 
 @pytest.mark.pool_only
-def test_memory_contexts_are_logged_of_who_has_some(three):
+def test_only_a_served_session_logs_its_memory_contexts(three):
     server, sessions = three
     with Wire.login("127.0.0.1", server.port) as other:
 
@@ -158,7 +158,7 @@ def test_memory_contexts_are_logged_of_who_has_some(three):
 
 
 @pytest.mark.pool_only
-def test_when_a_wait_began_is_the_same_time_whenever_it_is_shown(three):
+def test_start_time_of_a_wait_does_not_change_between_looks(three):
     server, sessions = three
 
     def shown(name: str) -> tuple:
@@ -172,7 +172,7 @@ def test_when_a_wait_began_is_the_same_time_whenever_it_is_shown(three):
 
 
 @pytest.mark.pool_only
-def test_the_functions_by_number_show_what_pg_stat_activity_shows(three):
+def test_functions_by_number_show_the_same_as_pg_stat_activity(three):
     server, sessions = three
     ((version,),) = server.sql("SHOW server_version_num")
     found = server.sql(
@@ -202,7 +202,7 @@ def test_the_functions_by_number_show_what_pg_stat_activity_shows(three):
 
 
 @pytest.mark.pool_only
-def test_statistics_of_a_backend_are_those_of_who_serves_the_session(three):
+def test_session_s_statistics_are_those_of_its_serving_backend(three):
     server, sessions = three
     ((version,),) = server.sql("SHOW server_version_num")
     if version < "180000":

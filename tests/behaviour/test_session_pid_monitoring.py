@@ -93,7 +93,7 @@ def seen_of_a_queue_of_locks(server, port: int) -> list:
     return seen
 
 
-def test_blocked_and_blocking_sessions_are_shown_as_on_direct_connections(server):
+def test_blocked_and_blocking_sessions_show_as_direct_ones_do(server):
     direct = seen_of_a_queue_of_locks(server, server.port)
     assert len(direct[0]) >= 2 and direct[0][0][0] == "second" and direct[0][0][6] == "holder"
     assert seen_of_a_queue_of_locks(server, server.pool_port) == direct
@@ -141,7 +141,7 @@ def dashboard(server, port: int, idle: int) -> list[tuple]:
 
 
 @pytest.mark.pool_only
-def test_a_dashboard_of_two_thousand_sessions_of_which_eight_are_served(make_cluster):
+def test_dashboard_shows_2000_sessions_on_8_backends_as_direct(make_cluster):
     """Sessions by state, user, database and client: what direct connections give,
     of which there are as many for each kind as a server has room for."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -165,7 +165,7 @@ def test_a_dashboard_of_two_thousand_sessions_of_which_eight_are_served(make_clu
 
 
 @pytest.mark.pool_only
-def test_who_looks_at_pg_stat_activity_holds_up_nobody(server):
+def test_reader_of_pg_stat_activity_holds_up_no_other_session(server):
     """Stopped in the midst of it, time and again: others log in, work on every
     backend, and leave."""
     rolls = random.Random(7)

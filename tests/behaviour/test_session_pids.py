@@ -91,7 +91,7 @@ def test_an_idle_session_can_be_ended_by_its_number(server):
         assert other.query("SELECT 3") == third.query("SELECT 3") == [["3"]]
 
 
-def test_a_session_idle_in_a_transaction_can_be_ended_and_its_locks_go_with_it(server):
+def test_session_idle_in_transaction_can_be_ended_with_its_locks(server):
     with open_wire(server) as session, open_wire(server) as other:
         session.query("BEGIN")
         session.query("LOCK accounts")
@@ -119,7 +119,7 @@ def test_a_waiting_session_is_cancelled_or_ended_at_once(make_cluster):
         holder.query("COMMIT")
 
 
-def test_who_may_cancel_and_end_whom_is_as_on_a_direct_connection(server):
+def test_rights_to_cancel_and_end_sessions_are_as_when_direct(server):
     def answers(user: str, pid: int) -> list:
         with open_wire(server, user=user) as wire:
             got = []
@@ -143,7 +143,7 @@ def test_who_may_cancel_and_end_whom_is_as_on_a_direct_connection(server):
         assert pooled_super.query("SELECT 1") == [["1"]]
 
 
-def test_a_number_of_long_ago_finds_nobody(server):
+def test_process_id_of_a_past_session_finds_no_session(server):
     with open_wire(server) as session:
         gone = []
         for _ in range(20):
@@ -165,7 +165,7 @@ STORM_SHOTS = 6000
 
 
 @pytest.mark.parametrize("backends", [1, 4])
-def test_cancelling_and_ending_by_numbers_hits_who_is_meant_in_a_storm(make_cluster, backends):
+def test_storm_of_cancels_and_terminations_hits_only_its_targets(make_cluster, backends):
     """Sessions come and go on few backends while others are cancelled and ended by
     their numbers, those of long ago among them: who was not aimed at notices
     nothing, whoever is on his target's backend by then."""
@@ -242,7 +242,7 @@ JOIN pg_stat_activity blocking ON blocking.pid = b.pid
 """
 
 
-def test_a_monitor_sees_who_blocks_whom_with_their_queries(server):
+def test_monitor_sees_blocking_and_blocked_sessions_with_queries(server):
     with open_wire(server, user="owner") as holder, open_wire(server, user="stranger") as blocked:
         for turn in range(3):
             with open_wire(server) as other:
@@ -311,7 +311,7 @@ def test_a_dashboard_counts_every_session_once(server):
 
 
 @pytest.mark.pool_only
-def test_a_backend_between_sessions_is_nobody_s_session(server):
+def test_backend_between_sessions_does_not_show_as_a_session(server):
     """It is seen in pg_baton_backends alone, with both numbers when it serves again."""
     rows = "SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'client backend' AND pid <> pg_backend_pid()"
     numbers = (
@@ -333,7 +333,7 @@ def test_a_backend_between_sessions_is_nobody_s_session(server):
 
 
 @pytest.mark.pool_only
-def test_a_backend_that_starts_is_nobody_s_session(server):
+def test_starting_backend_does_not_show_as_a_session(server):
     """Who logs in is seen once, from the beginning: a process that is about to serve him
     is not a second one."""
     roles = [f"new_{n}" for n in range(20)]
@@ -375,7 +375,7 @@ def test_an_idle_session_s_times_and_client_are_its_own(server):
         assert (name, text, port, before) == ("renamed", "SELECT 'last'", session.sock.getsockname()[1], None)
 
 
-def test_who_may_not_see_another_s_session_does_not(server):
+def test_unprivileged_role_does_not_see_another_s_session(server):
     with open_wire(server, user="owner") as session, open_wire(server, user="stranger") as other:
         session.query("SELECT 'a secret'")
         look = "SELECT usename, query, state, client_addr, query_start FROM pg_stat_activity WHERE usename = 'owner'"

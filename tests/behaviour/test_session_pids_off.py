@@ -72,7 +72,7 @@ def test_without_them_sessions_are_pooled_with_their_context(without):
         wire.finish()
 
 
-def test_without_them_a_client_s_cancel_request_reaches_its_session(without):
+def test_cancel_request_reaches_its_session_without_session_pids(without):
     with open_wire(without) as session, open_wire(without) as other:
         for _ in range(2):
             other.query("SELECT 1")

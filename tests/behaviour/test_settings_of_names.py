@@ -49,7 +49,7 @@ def assert_alike(server, question: str) -> list[str]:
     return direct
 
 
-def test_a_new_login_s_role_is_who_bears_the_name_now(roles):
+def test_new_login_gets_the_role_that_bears_the_name_now(roles):
     roles.sql("ALTER ROLE setter SET role = 'given'")
     before = assert_alike(roles, WHO)
     for change in (
@@ -85,7 +85,7 @@ def test_a_setting_refused_to_the_backend_is_the_next_login_s(roles):
 
 
 @pytest.mark.parametrize("of", ["ROLE setter", "DATABASE named"])
-def test_a_new_login_s_text_search_configuration_is_what_there_is_now(roles, of):
+def test_new_login_gets_the_current_text_search_configuration(roles, of):
     question = "SELECT current_setting('default_text_search_config'), to_tsvector('the rats')"
     roles.sql(f"ALTER {of} SET default_text_search_config = 'public.mine'")
     try:
@@ -134,7 +134,7 @@ def test_a_new_login_s_default_is_what_there_is_now(roles, parameter):
         assert after == without
 
 
-def test_a_configuration_is_looked_up_by_the_search_path_set_before_it(roles):
+def test_configuration_lookup_uses_the_search_path_set_before_it(roles):
     question = "SELECT current_setting('default_text_search_config'), current_setting('search_path')"
     roles.sql(
         "CREATE SCHEMA there; CREATE TEXT SEARCH CONFIGURATION there.found (COPY = simple);"
@@ -154,7 +154,7 @@ def test_a_configuration_is_looked_up_by_the_search_path_set_before_it(roles):
         roles.sql("DROP SCHEMA there CASCADE; DROP TEXT SEARCH CONFIGURATION public.found", dbname="named")
 
 
-def test_a_configuration_is_looked_for_in_the_schemas_that_there_are_now(roles):
+def test_configuration_is_looked_up_in_schemas_that_exist_now(roles):
     """By the search path, and with the rights that the role has there."""
     question = "SELECT current_setting('default_text_search_config')"
     for schema in ("first", "second"):
@@ -186,7 +186,7 @@ def test_a_configuration_is_looked_for_in_the_schemas_that_there_are_now(roles):
         roles.sql("DROP SCHEMA first CASCADE; DROP SCHEMA second CASCADE", dbname="named")
 
 
-def test_a_prepared_change_counts_when_it_is_committed(roles):
+def test_prepared_change_counts_from_its_commit_on(roles):
     question = "SELECT current_setting('default_text_search_config')"
     roles.sql("ALTER ROLE setter SET default_text_search_config = 'public.mine'")
     roles.sql("CREATE TEXT SEARCH CONFIGURATION public.mine (COPY = simple)", dbname="named")
@@ -211,7 +211,7 @@ NO_BACKEND = {
 
 
 @pytest.mark.pool_only
-def test_a_login_whose_settings_or_options_are_names_needs_no_backend_of_its_own(make_cluster):
+def test_names_in_settings_or_options_cost_a_login_no_backend(make_cluster):
     server = make_cluster(parameters={"pg_baton.max_backends": 1, "pg_baton.session_wait_timeout": "3s"})
     server.sql("CREATE ROLE setter LOGIN; CREATE ROLE given; GRANT given TO setter")
 

@@ -137,7 +137,7 @@ def explained(session: Wire, value: str) -> str:
 
 @pytest.mark.parametrize("text", ALIKE)
 @pytest.mark.parametrize("prepared_here", [True, False])
-def test_a_new_session_s_first_executions_are_not_planned_where_no_value_matters(two_backends, text, prepared_here):
+def test_first_executions_get_no_planning_if_no_value_matters(two_backends, text, prepared_here):
     teach(two_backends, text)
     with prepared(two_backends, text) as session:
         if not prepared_here:
@@ -150,7 +150,7 @@ def test_a_new_session_s_first_executions_are_not_planned_where_no_value_matters
 
 
 @pytest.mark.parametrize("text", DIFFERENT)
-def test_a_session_s_first_executions_are_planned_for_their_values_where_these_matter(two_backends, text):
+def test_first_executions_get_planned_for_values_that_matter(two_backends, text):
     teach(two_backends, text)
     with prepared(two_backends, text) as session:
         for turn in range(5):
@@ -159,7 +159,7 @@ def test_a_session_s_first_executions_are_planned_for_their_values_where_these_m
         session.finish()
 
 
-def test_a_session_is_shown_the_plans_and_counters_of_a_connection_of_its_own(two_backends):
+def test_session_sees_plans_and_counters_as_a_direct_one_does(two_backends):
     teach(two_backends, ALIKE[0])
     with prepared(two_backends, ALIKE[0]) as session:
         for turn in range(8):
@@ -194,7 +194,7 @@ def test_what_a_session_has_set_about_plans_counts_from_then_on(two_backends):
         session.finish()
 
 
-def test_a_statement_prepared_after_its_table_was_hidden_means_the_one_in_front(two_backends):
+def test_statement_prepared_after_hiding_uses_the_table_in_front(two_backends):
     with login(two_backends) as session:
         session.query("SET search_path = front, public")
         prepare(session, "SELECT b + 1 FROM keyed WHERE a = $1")
@@ -237,7 +237,7 @@ def test_each_custom_plan_has_what_a_function_returns_then(two_backends, port):
         two_backends.sql("DROP TABLE rate; DROP FUNCTION rate()")
 
 
-def test_an_index_that_values_matter_for_is_taken_into_account_once_it_is_there(two_backends):
+def test_index_that_values_matter_for_counts_once_created(two_backends):
     two_backends.sql("CREATE TABLE later (a int PRIMARY KEY, b int)")
     text = "SELECT b FROM later WHERE a = $1"
     teach(two_backends, text)

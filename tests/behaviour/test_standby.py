@@ -139,7 +139,7 @@ def test_sessions_on_a_standby_are_as_on_a_direct_connection(pair):
     assert_well(standby)
 
 
-def test_many_sessions_read_on_a_standby_and_see_what_the_primary_commits(pair):
+def test_many_sessions_on_a_standby_see_what_the_primary_commits(pair):
     primary, standby = pair
     sessions = [psycopg.connect(standby.pool(), autocommit=True, prepare_threshold=0) for _ in range(9)]
     try:
@@ -215,7 +215,7 @@ def work_mem_of_a_new_session(standby) -> str:
         return value
 
 
-def test_settings_changed_on_the_primary_reach_new_sessions_of_the_standby(pair):
+def test_primary_s_setting_changes_reach_new_standby_sessions(pair):
     """Backends from before are not what a new session gets."""
     primary, standby = pair
     for do, undo in SETTINGS.values():
@@ -316,7 +316,7 @@ def idle_conflict(primary, standby, port: int) -> list[str]:
     return found
 
 
-def test_recovery_ends_a_session_idle_in_transaction_and_no_other(pair):
+def test_recovery_ends_only_the_session_idle_in_transaction(pair):
     primary, standby = pair
     direct, pool = (idle_conflict(primary, standby, port) for port in (standby.port, standby.pool_port))
     assert pool == direct and len(pool) == 1
@@ -433,7 +433,7 @@ def test_in_hot_standby_is_reported_when_it_changes(own_pair, how):
     assert seen == ["off", "off"]
 
 
-def test_a_role_whose_default_is_serializable_logs_in(pair):
+def test_role_with_serializable_as_its_default_logs_in(pair):
     """Its transactions fail on a standby; logging in is none of them."""
     primary, standby = pair
     primary.sql("CREATE ROLE serial LOGIN")
@@ -445,7 +445,7 @@ def test_a_role_whose_default_is_serializable_logs_in(pair):
         primary.sql("DROP ROLE serial")
 
 
-def test_a_standby_opens_backends_for_who_may_not_log_in_any_more(run):
+def test_standby_opens_backends_for_a_role_that_lost_its_login(run):
     primary, standby = make_pair(run, "replaced", False)
     try:
         primary.sql("CREATE ROLE staying LOGIN")
@@ -465,7 +465,7 @@ def test_a_standby_opens_backends_for_who_may_not_log_in_any_more(run):
 
 
 @pytest.mark.skipif(server_major() < 17, reason="login event triggers came with PostgreSQL 17")
-def test_a_login_trigger_that_comes_from_the_primary_fires_for_each_client(pair):
+def test_login_trigger_from_the_primary_fires_for_each_client(pair):
     primary, standby = pair
     primary.sql(
         """

@@ -57,7 +57,7 @@ AFTER_STARTUP = [
 
 
 @pytest.mark.parametrize("promise", STARTUP)
-def test_startup_options_are_the_session_s_and_reset_returns_to_them(server, promise):
+def test_session_has_its_startup_options_and_reset_restores_them(server, promise):
     same_as_direct(server, AFTER_STARTUP, **STARTUP[promise])
 
 
@@ -88,7 +88,7 @@ def test_bad_startup_options_get_the_server_s_own_error(server, promise):
     assert any("error" in line for line in lines), lines
 
 
-def test_unprivileged_user_cannot_start_with_a_superuser_parameter(server):
+def test_unprivileged_user_cannot_start_with_superuser_parameter(server):
     same_as_direct(
         server, ["SHOW log_min_messages"], user="alice", options="-c log_min_messages=error", ignore=r" [FLR]='[^']*'"
     )
@@ -124,7 +124,7 @@ def test_unknown_startup_role_does_not_let_the_client_in(server):
         Wire.login("127.0.0.1", server.pool_port, options="-c role=nobody_here")
 
 
-def test_nobody_sees_how_a_backend_came_to_the_pool(server):
+def test_no_session_sees_how_its_backend_joined_the_pool(server):
     """The word it proved itself with, and the address of the client it was opened for."""
     show = ["SHOW pg_baton.attach", "SELECT current_setting('pg_baton.attach')", "RESET ALL", "SHOW pg_baton.attach"]
     same_as_direct(server, show, user="alice")
@@ -170,7 +170,7 @@ def test_startup_options_come_before_what_the_role_says(server, promise):
 
 @pytest.mark.pool_only
 @pytest.mark.parametrize("letter", ["\\", " "])
-def test_options_too_long_for_a_starting_backend_are_refused_at_once(server, letter):
+def test_options_too_long_for_a_new_backend_are_refused_at_once(server, letter):
     """They are escaped for it, which doubles these letters."""
     with pytest.raises(LoginFailed) as refused:
         Wire.login("127.0.0.1", server.pool_port, session_preload_libraries=letter * 5500)

@@ -46,7 +46,7 @@ def dedicated_sessions(cluster) -> int:
     return cluster.sql("SELECT count(*) FROM pg_baton_sessions WHERE mode = 'dedicated'")[0][0]
 
 
-def test_sessions_that_keep_their_backends_take_none_from_the_others(cluster_with, crowd):
+def test_sessions_that_keep_backends_take_none_from_others(cluster_with, crowd):
     cluster = cluster_with("listener", "other", max_backends=4)
     listeners = crowd(cluster, 12, user="listener")
     for listener in listeners:
@@ -62,7 +62,7 @@ def test_sessions_that_keep_their_backends_take_none_from_the_others(cluster_wit
     assert dedicated_sessions(cluster) == 12
 
 
-def test_as_many_backends_are_shared_as_before_when_sessions_are_dedicated_no_more(cluster_with, crowd):
+def test_shared_backends_fall_to_max_backends_after_dedication(cluster_with, crowd):
     cluster = cluster_with("role", max_backends=2, backend_idle_timeout="1h")
     sessions = crowd(cluster, 6, user="role")
     for session in sessions:
@@ -75,7 +75,7 @@ def test_as_many_backends_are_shared_as_before_when_sessions_are_dedicated_no_mo
         assert session.query("SELECT 1") == [["1"]]
 
 
-def test_beyond_max_dedicated_the_last_session_ends_where_others_would_starve(cluster_with, crowd):
+def test_last_session_beyond_max_dedicated_ends_if_others_starve(cluster_with, crowd):
     """Two are dedicated by right, three more in places of the shared ones: as
     long as nobody is in want nobody ends."""
     cluster = cluster_with("keeper", "other", max_backends=4, max_dedicated=2, session_wait_timeout="4s")
@@ -145,7 +145,7 @@ def stopped(cluster_with, request):
     return cluster_with("sloth", "other", max_backends=2, force_migration=request.param)
 
 
-def test_clients_that_send_part_of_a_message_hold_nobody_up(stopped, crowd):
+def test_clients_that_send_part_of_a_message_hold_up_no_session(stopped, crowd):
     sloths = crowd(stopped, 6, user="sloth")
     others = crowd(stopped, 4, user="other") + crowd(stopped, 4, user="sloth")
     # The first time it is their first message.
@@ -180,14 +180,14 @@ def test_a_message_that_comes_byte_by_byte_is_answered(stopped, over):
             assert rows == [[700 * b"y"]]
 
 
-def test_a_client_that_sends_part_of_a_message_is_idle_for_idle_session_timeout(stopped):
+def test_idle_session_timeout_ends_clients_amid_a_message(stopped):
     with login(stopped, user="sloth", options="-c idle_session_timeout=1500") as sloth:
         sloth.query("SELECT 1")
         sloth.send(query("SELECT 2")[:3])
         assert sloth.until_closed()[-1].fields()["C"] == "57P05"
 
 
-def test_a_client_that_leaves_in_the_middle_of_a_message_leaves_nothing(stopped, crowd):
+def test_client_that_leaves_amid_a_message_costs_no_backend(stopped, crowd):
     for half in ("one_byte", "half_a_query", "a_batch_without_sync"):
         whole, sent = HALVES[half]
         for sloth in crowd(stopped, 3, user="sloth"):
@@ -264,7 +264,7 @@ def test_half_a_message_right_behind_a_whole_one_has_a_limit(cluster_with, crowd
         assert [found.fields()["C"] for found in sloth.until_closed() if found.type == "E"] == ["57P05"]
 
 
-def test_a_batch_that_stays_open_right_behind_a_query_is_not_ended(cluster_with, crowd):
+def test_message_timeout_ends_no_open_batch_right_behind_a_query(cluster_with, crowd):
     cluster = cluster_with("role", max_backends=1, message_timeout_ms=200)
     (wire,) = crowd(cluster, 1, user="role")
     wire.send(query("SELECT 41") + parse("SELECT 42"))
@@ -274,7 +274,7 @@ def test_a_batch_that_stays_open_right_behind_a_query_is_not_ended(cluster_with,
     assert [found.row() for found in wire.until_ready() if found.type == "D"] == [[b"42"]]
 
 
-def test_a_copy_that_takes_longer_than_a_message_may_is_not_ended(cluster_with, crowd):
+def test_message_timeout_does_not_end_a_long_copy(cluster_with, crowd):
     cluster = cluster_with("role", max_backends=1, message_timeout_ms=300)
     cluster.sql("CREATE TABLE copied (a text); GRANT ALL ON copied TO role")
     (wire,) = crowd(cluster, 1, user="role")
@@ -292,7 +292,7 @@ def test_a_copy_that_takes_longer_than_a_message_may_is_not_ended(cluster_with, 
 EXTRA = {"max_extra_backends": -1, "session_wait_timeout": "30s"}
 
 
-def test_transactions_left_open_stop_nobody(cluster_with, crowd):
+def test_transactions_left_open_stop_no_other_session(cluster_with, crowd):
     cluster = cluster_with("holder", "other", max_backends=2, **EXTRA)
     holders = crowd(cluster, 7, user="holder")
     for holder in holders:
@@ -307,7 +307,7 @@ def test_transactions_left_open_stop_nobody(cluster_with, crowd):
         assert session.query("SELECT 2") == [["2"]]
 
 
-def test_backends_that_wait_for_a_lock_let_its_holder_s_session_in(cluster_with, crowd):
+def test_backends_waiting_for_a_lock_let_the_lock_holder_in(cluster_with, crowd):
     """Eight, and whoever holds the lock waits in the queue behind many others."""
     cluster = cluster_with("role", max_backends=8, **EXTRA)
     holder, *others = crowd(cluster, 8 + 1 + 20, user="role")

@@ -128,7 +128,7 @@ def executed(session: Wire) -> str:
 
 @pytest.mark.parametrize("case", DONE_ELSEWHERE)
 @pytest.mark.parametrize("turns", [0, 1])
-def test_a_plan_made_under_other_settings_serves_no_other_session(two_backends, case, turns):
+def test_plan_made_under_other_settings_serves_no_other_session(two_backends, case, turns):
     before, text, done, expected = DONE_ELSEWHERE[case]
     # the text is the test's own, so that no other test's table is taken over
     prepare = f"PREPARE p AS {text} /* {case} {turns} */"

@@ -448,7 +448,7 @@ def test_same_name_means_another_statement_in_each_session(server):
             session.close()
 
 
-def test_next_session_never_sees_the_last_one_s_unnamed_statement(server):
+def test_no_session_sees_the_last_session_s_unnamed_statement(server):
     with Wire.login("127.0.0.1", server.pool_port) as one, Wire.login("127.0.0.1", server.pool_port) as two:
         for _ in range(8):
             one.ask(parse("SELECT 'secret'") + sync())
@@ -470,7 +470,7 @@ REFUSED = {
 }
 
 
-def test_a_refused_message_never_leaves_another_session_s_unnamed_statement(make_cluster):
+def test_refused_message_leaves_no_foreign_unnamed_statement(make_cluster):
     server = make_cluster(parameters={"pg_baton.max_backends": 1})
     use = bind([]) + execute() + sync()
     for name, refused in REFUSED.items():
@@ -540,7 +540,7 @@ def test_a_literal_survives_an_analysis_that_found_no_lock(server):
                 assert session.query("EXECUTE p") == [["2", "100"]]
 
 
-def test_another_session_s_replication_role_leaves_literals_alone(make_cluster):
+def test_other_session_s_replication_role_leaves_literals_alone(make_cluster):
     server = make_cluster(parameters={"pg_baton.max_backends": 1})
     with Wire.login("127.0.0.1", server.pool_port) as one, Wire.login("127.0.0.1", server.pool_port) as two:
         one.query("SET datestyle = 'ISO, DMY'")

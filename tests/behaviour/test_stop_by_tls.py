@@ -105,7 +105,7 @@ def test_a_standby_by_tls_gets_all_of_a_primary_that_stops_fast(primary, standby
     assert standby.sql(got)[0][0], (checkpoint, standby.sql(got))
 
 
-def test_a_transaction_by_tls_on_a_backend_of_its_own_ends_before_a_smart_stop(primary):
+def test_native_tls_transaction_ends_before_a_smart_stop(primary):
     with Wire.login(HOST, primary.pool_port, database="native", secure=True) as wire:
         wire.query("CREATE TABLE kept (n integer)")
         wire.query("BEGIN")
@@ -119,7 +119,7 @@ def test_a_transaction_by_tls_on_a_backend_of_its_own_ends_before_a_smart_stop(p
     assert primary.sql("SELECT n FROM kept", dbname="native") == [(1,)]
 
 
-def test_who_takes_nothing_does_not_hold_up_a_fast_stop(primary):
+def test_client_that_reads_nothing_delays_no_fast_stop(primary):
     with Wire.login(HOST, primary.pool_port, database="native", secure=True) as wire:
         wire.send(query("SELECT repeat('x', 1000) FROM generate_series(1, 1000000)"))
         in_the_way = "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'ClientWrite'"
@@ -128,7 +128,7 @@ def test_who_takes_nothing_does_not_hold_up_a_fast_stop(primary):
         assert not primary.processes()
 
 
-def test_a_standby_that_takes_nothing_does_not_hold_up_an_immediate_stop(primary, standby):
+def test_standby_that_reads_nothing_delays_no_immediate_stop(primary, standby):
     # libpq's words for a connection that a server closes without a word.
     standby.expect_in_log("This probably means the server terminated abnormally")
     receiver = walreceiver(standby)

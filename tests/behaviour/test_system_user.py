@@ -88,7 +88,7 @@ def said(session: psycopg.Connection) -> str | None:
 
 
 @pytest.mark.parametrize("role", EXPECTED)
-def test_it_is_what_the_server_s_own_port_says(server, role):
+def test_system_user_is_what_the_server_s_own_port_says(server, role):
     with connect(server, role, pool=False) as session:
         assert said(session) == EXPECTED[role]
     with connect(server, role) as session:

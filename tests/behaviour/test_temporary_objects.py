@@ -45,7 +45,7 @@ def wait_until_gone(server) -> None:
     )
 
 
-def test_many_sessions_in_turn_make_temporary_objects_and_the_backend_stays(server):
+def test_backend_outlives_temporary_objects_of_many_sessions(server):
     """None of a superuser, for whom another backend starts, beyond max_backends, as soon as he waits."""
     backends = "SELECT array_agg(pid) FROM pg_baton_backends"
     with Wire.login("127.0.0.1", server.pool_port, user="anybody") as first:
@@ -70,7 +70,7 @@ def test_many_sessions_in_turn_make_temporary_objects_and_the_backend_stays(serv
 
 
 @pytest.mark.parametrize("life", LIVES)
-def test_nobody_sees_another_s_temporary_objects(server, life):
+def test_no_session_sees_temporary_objects_of_another(server, life):
     """Neither who was there before nor who comes after."""
     statements, leave = LIVES[life]
     ends = Wire.login("127.0.0.1", server.pool_port)
@@ -126,7 +126,7 @@ def test_temporary_objects_behave_as_on_a_direct_connection(server, promise):
         same_as_direct(server, SCRIPTS[promise], ignore=r"temp_\d+")
 
 
-def test_who_may_not_make_temporary_objects_is_told_so(server):
+def test_role_without_temporary_privilege_gets_the_server_error(server):
     """Also where a session before has set their schema up."""
     with Wire.login("127.0.0.1", server.pool_port) as other:
         other.query("CREATE TEMP TABLE t (a int)")

@@ -123,7 +123,7 @@ def test_a_secure_session_is_served_like_any_other(server):
         assert address == ("127.0.0.1", local[1], server.pool_port)
 
 
-def test_who_insists_on_knowing_the_server_gets_in(server, authority):
+def test_client_that_verifies_the_server_gets_in(server, authority):
     root = authority.root.certificate
     with psycopg.connect(server.pool(sslmode="verify-full", sslrootcert=root)) as session:
         assert session.execute("SELECT 1").fetchone() == (1,)
@@ -216,7 +216,7 @@ def test_an_encrypted_cancel_request_is_heard(server):
     victim.close()
 
 
-def test_the_log_says_how_it_is_encrypted(server):
+def test_log_says_how_a_session_is_encrypted(server):
     since = log_length(server)
     with psycopg.connect(secure(server, user="only_secure")) as session:
         session.execute("SELECT 1")
@@ -309,7 +309,7 @@ def test_renegotiation_is_refused(server):
     assert b"no renegotiation" in out, out.decode(errors="replace")
 
 
-def test_a_reload_brings_new_certificates_and_ends_nobody(server, authority):
+def test_reload_brings_new_certificates_and_ends_no_session(server, authority):
     def serial() -> int:
         with contextlib.closing(socket.create_connection(("127.0.0.1", server.pool_port))) as raw:
             raw.sendall(SSL_REQUEST)
@@ -410,7 +410,7 @@ def test_on_a_unix_socket_there_is_no_tls(server):
         assert raw.recv(1) == b"N"
 
 
-def test_settings_of_tcp_are_shown_as_they_are_and_the_log_has_no_complaint(server):
+def test_tcp_settings_show_their_values_and_log_no_complaint(server):
     since = log_length(server)
     with psycopg.connect(secure(server), autocommit=True) as session:
         names = ("tcp_keepalives_idle", "tcp_keepalives_interval", "tcp_keepalives_count", "tcp_user_timeout")

@@ -47,7 +47,7 @@ def server(run, request, authority):  # noqa: F811
 
 
 @pytest.mark.parametrize("case", VISITS)
-def test_certificates_and_channel_binding_count_as_on_the_server_s_port(server, authority, case):  # noqa: F811
+def test_certificates_and_binding_count_as_on_the_server_s_port(server, authority, case):  # noqa: F811
     user, certificate, more = VISITS[case]
     chosen = options(authority, user, certificate, **more)
     assert visit(server.pool(**chosen)) == visit(server.direct(**chosen))
@@ -69,7 +69,7 @@ def test_a_client_is_bound_to_the_certificate_that_it_was_shown(server, authorit
     assert gets_in()
 
 
-def test_a_client_is_bound_to_a_certificate_that_is_signed_by_rsa_pss(server, authority):  # noqa: F811
+def test_client_is_bound_to_a_certificate_signed_by_rsa_pss(server, authority):  # noqa: F811
     check_that_rsa_pss_can_be_bound_to(server, authority)
 
 
@@ -122,7 +122,7 @@ def test_the_log_says_how_a_session_is_encrypted(server, authority, case):  # no
     assert ("SSL enabled (protocol=TLSv1.3, cipher=" in lines[0][0]) == (case != "plain")
 
 
-def test_a_name_in_another_alphabet_is_shown_in_the_database_s_encoding(server, authority):  # noqa: F811
+def test_names_are_shown_in_the_database_s_encoding(server, authority):  # noqa: F811
     authority.sign("trusted", "/CN=trusted/O=Ünïcode ßüro")
     server.sql("DROP DATABASE IF EXISTS latin")
     server.sql("CREATE DATABASE latin ENCODING 'LATIN1' TEMPLATE template0 LC_COLLATE 'C' LC_CTYPE 'C'")
@@ -170,7 +170,7 @@ UNHEARD = ["without_one", "a_password_alone", "without_tls"]
 
 
 @pytest.mark.parametrize("how", ["library", "login_server"])
-def test_a_wrong_certificate_is_refused_by_the_server_and_watchers_see_it(make_cluster, run, authority, how):  # noqa: F811
+def test_the_server_refuses_a_wrong_certificate(make_cluster, run, authority, how):  # noqa: F811
     """What the log says of such clients, a library that audits logins included, is what it
     says of those on the server's own port."""
     parameters = {"pg_baton.max_backends": 2}

@@ -139,7 +139,7 @@ VISITS = {
 
 
 @pytest.mark.parametrize("case", VISITS)
-def test_certificates_let_in_whom_the_server_lets_in(server, authority, case):
+def test_pool_lets_in_the_certificates_that_the_server_lets_in(server, authority, case):
     user, certificate, more = VISITS[case]
     chosen = options(authority, user, certificate, **more)
     expected = visit(server.direct(**chosen))
@@ -163,7 +163,7 @@ def check_that_rsa_pss_can_be_bound_to(server, authority) -> None:
         show(server, authority.server())
 
 
-def test_a_client_is_bound_to_a_certificate_that_is_signed_by_rsa_pss(server, authority):
+def test_client_is_bound_to_a_certificate_signed_by_rsa_pss(server, authority):
     check_that_rsa_pss_can_be_bound_to(server, authority)
 
 
@@ -223,7 +223,7 @@ def test_a_revoked_certificate_ends_the_handshake(server, authority):
         server.reload()
 
 
-def test_the_log_names_who_came_by_certificate(server, authority):
+def test_log_names_a_client_that_logs_in_by_certificate(server, authority):
     since = len(server.log_file.read_text(errors="replace"))
     assert visit(server.pool(**options(authority, "by_map", "mail", options="-c work_mem=5MB"))) == "by_map"
     deadline = time.monotonic() + 20
@@ -236,7 +236,7 @@ def test_the_log_names_who_came_by_certificate(server, authority):
 
 # Who goes without a word by himself leaves no last line.
 @pytest.mark.parametrize("case", sorted(set(VISITS) - {"md5_cannot_be_bound"}))
-def test_the_log_names_whom_the_server_names(server, authority, case):
+def test_log_names_the_same_identity_as_the_server(server, authority, case):
     """Also where the client proved who it is and may not be that role."""
     user, certificate, more = VISITS[case]
     chosen = options(authority, user, certificate, **more)

@@ -175,7 +175,7 @@ def test_a_passphrase_that_comes_with_a_reload_is_asked_for(make_cluster, author
 
 
 @pytest.mark.pool_only
-def test_the_passphrase_s_command_is_run_where_the_key_needs_it_alone(make_cluster, authority):
+def test_passphrase_command_runs_only_where_the_key_needs_it(make_cluster, authority):
     """It may have somebody asked, and what it prints is no one's but the key's."""
     cluster = make_cluster(start=False)
     make_secure(cluster, authority)

@@ -130,7 +130,7 @@ if server_major() >= 18:
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_a_parameter_of_tls_does_what_it_does_on_the_server_s_own_port(server, authority, name):
+def test_tls_parameter_has_the_same_effect_as_on_the_server_port(server, authority, name):
     case = CASES[name]
     pair = authority.sign("client", "/CN=postgres")
     clients = [
@@ -188,7 +188,7 @@ if server_major() >= 18:
 
 @pytest.mark.pool_only
 @pytest.mark.parametrize("name", NONSENSE)
-def test_a_value_that_cannot_be_changes_nothing_and_both_logs_say_the_same(server, name):
+def test_invalid_value_changes_nothing_and_both_logs_agree(server, name):
     old = {name: server.parameters.get(name) for name in NONSENSE[name]}
     ports = (server.port, server.pool_port)
     before = [ask(port, ()) for port in ports]

@@ -81,7 +81,7 @@ STRANGERS = {
 
 
 @pytest.mark.parametrize("kind", STRANGERS)
-def test_who_does_not_finish_the_handshake_is_sent_away_in_time(server, kind):
+def test_client_with_unfinished_handshake_is_cut_off_in_time(server, kind):
     is_served(server)
     before, memory = descriptors(server), memory_kb(dispatcher(server))
     strangers = [knock(server) for _ in range(200)]
@@ -99,7 +99,7 @@ def test_who_does_not_finish_the_handshake_is_sent_away_in_time(server, kind):
 
 
 @pytest.mark.parametrize("ends", ["closes", "resets"])
-def test_who_vanishes_in_mid_handshake_leaves_nothing(server, ends):
+def test_client_that_vanishes_in_mid_handshake_leaves_nothing(server, ends):
     is_served(server)
     before = descriptors(server)
     hello = client_hello()
@@ -147,7 +147,7 @@ def test_words_in_the_clear_after_the_request_are_refused(server):
     raw.close()
 
 
-def test_who_changes_its_keys_without_end_is_sent_away(server):
+def test_client_that_changes_keys_endlessly_is_disconnected(server):
     """Each change costs more than a query of its own; a few cost nobody anything."""
     sessions = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'changes keys'"
     client = openssl_client.Client(server.pool_port, openssl_client.TLS_1_3)
@@ -178,7 +178,7 @@ def relay_threads(server) -> int:
 
 
 @pytest.mark.skipif("libasan" in os.environ.get("BATON_TEST_PRELOAD", ""), reason="AddressSanitizer keeps what was freed")
-def test_a_slow_reader_slows_nobody_but_itself_and_gets_all(server):
+def test_slow_reader_slows_no_other_client_and_gets_all_rows(server):
     rows, wide = 3000, 10_000
     # one for each thread of relays, which get them in turn: nobody has one without
     slow = [Wire.open("127.0.0.1", server.pool_port).secure() for _ in range(relay_threads(server))]
@@ -205,7 +205,7 @@ NOT_READING = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'r
 
 @pytest.mark.timeout(240)
 @pytest.mark.pool_only
-def test_who_takes_nothing_of_the_last_bytes_is_cut(server):
+def test_client_that_does_not_read_the_last_bytes_is_cut_off(server):
     """The session has ended, and its client lives, reads nothing, and may go on to send."""
     wires = []
     for _ in range(4):

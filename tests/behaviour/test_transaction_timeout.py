@@ -68,7 +68,7 @@ TOO_LONG: dict[str, list[bytes]] = {
 
 
 @pytest.mark.parametrize("what", TOO_LONG)
-def test_a_transaction_that_holds_a_shared_backend_too_long_ends_its_session(own, what):
+def test_transaction_too_long_on_shared_backend_ends_its_session(own, what):
     with login(own) as session, login(own, "free") as other:
         session.send(*TOO_LONG[what], *([sync()] if what == "a_batch_without_its_sync" else []))
         code, detail = last_words(session.until_closed())

@@ -109,7 +109,7 @@ def login(server, name: str = "other") -> Wire:
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_who_has_an_unlisted_library_run_keeps_the_backend_and_nobody_else_gets_it(own, way):
+def test_unlisted_library_dedicates_the_backend_to_its_session(own, way):
     with login(own, f"l_{way}") as session, login(own) as one, login(own) as another:
         assert look(own, f"l_{way}") == ("shared", None)
         for statement in WAYS[way]:
@@ -140,7 +140,7 @@ def test_what_is_known_to_keep_nothing_keeps_no_backend(own):
             assert look(own, "known") == ("shared", None)
 
 
-def test_a_library_that_is_put_on_the_list_dedicates_nobody_from_the_reload_on(own):
+def test_library_added_to_list_dedicates_no_session_after_reload(own):
     def listed(names: str | None) -> None:
         own.set_parameters({"pg_baton.stateless_libraries": names})
         own.reload()

@@ -52,7 +52,7 @@ def named(name: str = "n", *values: str) -> bytes:
 UNNAMED = bind() + execute() + sync()
 
 
-def test_a_large_unnamed_statement_is_made_when_it_is_asked_for(sessions):
+def test_large_unnamed_statement_is_made_only_when_asked_for(sessions):
     """Executions of named statements leave it alone, on whatever backend; the next Bind to it finds it."""
     for _ in range(3):
         for session in sessions:

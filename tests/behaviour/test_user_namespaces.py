@@ -131,7 +131,7 @@ def server(make_cluster):
 
 
 @pytest.mark.parametrize("is_on", [True, False], ids=["from the start", "by a reload"])
-def test_names_by_database_mean_whom_they_mean_on_the_server_s_port(server, is_on):
+def test_names_by_database_mean_the_same_roles_as_on_the_server(server, is_on):
     cluster = server(is_on)
     if not is_on:
         switch(cluster, True)
@@ -142,7 +142,7 @@ def test_names_by_database_mean_whom_they_mean_on_the_server_s_port(server, is_o
         assert psql(cluster.pool(**named)) == psql(cluster.direct(**named)), named
 
 
-def test_such_sessions_are_native_by_their_roles_names_and_pooled_when_it_is_off(server):
+def test_sessions_are_native_by_role_names_and_pooled_when_off(server):
     cluster = server()
     switch(cluster, True)
     password = {"dbname": "mydb", "password": "within"}
@@ -181,7 +181,7 @@ def test_pools_from_before_go_on_and_grow(server):
                 wire.query("COMMIT")
 
 
-def test_who_is_authenticated_as_another_role_than_the_pool_s_is_not_let_in(server):
+def test_login_as_another_role_than_that_of_the_pool_is_refused(server):
     """The postmaster knows that it is on, the dispatcher does not yet: the server lets in
     ann@mydb, the dispatcher would ann."""
     cluster = server(**{"pg_baton.login": "server"})
@@ -205,7 +205,7 @@ def test_who_is_authenticated_as_another_role_than_the_pool_s_is_not_let_in(serv
 
 
 @pytest.mark.skipif("gssapi" not in pg_config("configure"), reason="this server is built without GSSAPI")
-def test_who_asks_for_gssapi_encryption_is_offered_it_as_all_are_native(server):
+def test_gssapi_encryption_is_offered_as_all_sessions_are_native(server):
     cluster = server()
 
     def answer() -> bytes:
@@ -218,7 +218,7 @@ def test_who_asks_for_gssapi_encryption_is_offered_it_as_all_are_native(server):
     assert answer() == b"G"
 
 
-def test_doctor_says_that_nobody_shares(server):
+def test_doctor_says_that_no_session_shares_a_backend(server):
     cluster = server()
     switch(cluster, True)
     program = Path(cluster.run.stage.program).with_name("baton")

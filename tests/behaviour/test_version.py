@@ -32,7 +32,7 @@ def test_all_parts_say_one_version(cluster_with):
     ) == [(version, version)]
 
 
-def test_the_library_says_its_version_where_it_is_not_preloaded(make_cluster):
+def test_library_tells_its_version_without_being_preloaded(make_cluster):
     """pg_baton_version() answers without a dispatcher; the views say what is missing."""
     cluster = make_cluster(start=False, parameters={"shared_preload_libraries": ""})
     cluster.start(wait_for_pool=False)

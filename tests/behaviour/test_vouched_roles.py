@@ -41,7 +41,7 @@ def pools_of(cluster) -> list[tuple]:
     return cluster.sql("SELECT user_name FROM pg_baton_backends WHERE user_name = ANY (ARRAY['alice', 'bob', 'carol'])")
 
 
-def test_backends_of_roles_that_the_server_lets_in_make_room_and_end_when_idle(vouched):
+def test_backends_of_vouched_roles_make_room_and_end_when_idle(vouched):
     wires = {}
     for role in ROLES:
         wires[role] = Wire.login("127.0.0.1", vouched.pool_port, user=role, password=PASSWORD)
@@ -59,7 +59,7 @@ def test_backends_of_roles_that_the_server_lets_in_make_room_and_end_when_idle(v
 
 
 @pytest.mark.parametrize("order", ["before", "after"])
-def test_who_is_locked_out_meanwhile_keeps_sessions_and_their_pool(make_cluster, run, order):
+def test_role_locked_out_meanwhile_keeps_its_sessions_and_pool(make_cluster, run, order):
     """As on a direct connection, where who is in is not asked again."""
     libraries = [str(built_library(run, "login_audit")), "pg_baton"]
     cluster = make_cluster(

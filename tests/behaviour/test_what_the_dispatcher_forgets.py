@@ -131,7 +131,7 @@ def test_a_wrong_password_is_not_kept(server, secure, length):
     assert_forgotten(server, wrong)
 
 
-def test_a_session_s_statements_and_parameters_are_not_kept_when_it_has_gone(server):
+def test_statements_and_parameters_of_gone_sessions_are_not_kept(server):
     name, value, statement = marker(), marker(), marker()
     with psycopg.connect(server.pool(), autocommit=True) as session, psycopg.connect(server.pool()) as other:
         session.execute(f"SET my.{name} = '{value}'")

@@ -62,7 +62,7 @@ def is_asleep(pid: int) -> bool:
     return "sleeping" in before and before == switches()
 
 
-def test_a_backend_that_is_not_welcomed_holds_up_nobody(cluster):
+def test_backend_that_is_not_welcomed_holds_up_no_barrier(cluster):
     """It asks as those do that the dispatcher opens."""
     memory = ControlMemory(cluster)
     slot = memory.header.backend_slots - 1
@@ -108,7 +108,7 @@ def much_to_tell(cluster) -> Iterator[Wire]:
 
 
 @while_the_dispatcher_is_away
-def test_a_backend_that_has_no_room_to_send_holds_up_nobody(cluster):
+def test_backend_without_room_to_send_holds_up_no_barrier(cluster):
     with much_to_tell(cluster) as session:
         with dispatcher_stopped(cluster):
             no_room(cluster, session)
@@ -119,7 +119,7 @@ def test_a_backend_that_has_no_room_to_send_holds_up_nobody(cluster):
 
 @pytest.mark.parametrize("by", ["its process", "its session"])
 @while_the_dispatcher_is_away
-def test_a_backend_that_has_no_room_to_send_ends_when_it_is_terminated(cluster, by):
+def test_backend_without_room_to_send_ends_when_terminated(cluster, by):
     with much_to_tell(cluster) as session:
         with dispatcher_stopped(cluster):
             pid = no_room(cluster, session)
@@ -133,7 +133,7 @@ def test_a_backend_that_has_no_room_to_send_ends_when_it_is_terminated(cluster, 
 
 
 @while_the_dispatcher_is_away
-def test_a_backend_that_has_no_room_to_send_ends_when_the_server_stops(cluster):
+def test_backend_without_room_to_send_ends_when_the_server_stops(cluster):
     with much_to_tell(cluster) as session:
         (dispatcher,) = cluster.dispatcher_pids()
         stop(dispatcher)
@@ -181,7 +181,7 @@ detach
 
 
 @needs_gdb
-def test_a_process_that_was_just_starting_holds_up_nobody(cluster):
+def test_process_that_was_just_starting_holds_up_no_barrier(cluster):
     """The server's own race (pg_process.c): a direct connection has it as well."""
     dropped = threading.Event()
     with tempfile.TemporaryDirectory() as name, Wire.login(HOST, cluster.port) as witness:

@@ -45,7 +45,7 @@ def knock(cluster, host: str, options: dict[str, str]) -> Wire:
 
 @pytest.mark.parametrize("options", [{}, {"work_mem": "nonsense"}], ids=["greeted", "refused"])
 @pytest.mark.parametrize("how", ["close", "reset"])
-def test_who_leaves_before_his_greeting_takes_nobody_s(cluster, how, options):
+def test_client_that_leaves_before_its_greeting_takes_no_other(cluster, how, options):
     """No backend has been started yet: the first is still to come when he leaves."""
     cluster.sql("CREATE ROLE nobody_yet LOGIN")
     gone = knock(cluster, str(cluster.home) if how == "close" else "127.0.0.1", options)
@@ -56,7 +56,7 @@ def test_who_leaves_before_his_greeting_takes_nobody_s(cluster, how, options):
     assert_healthy(cluster)
 
 
-def test_a_listener_that_leaves_as_it_is_notified_costs_nobody_an_answer(cluster):
+def test_listener_leaving_as_notified_costs_no_session_an_answer(cluster):
     cluster.sql("CREATE TABLE done (a int)")
     with login(cluster) as other:
         other.query("SELECT 1")
@@ -77,7 +77,7 @@ def test_a_listener_that_leaves_as_it_is_notified_costs_nobody_an_answer(cluster
     assert_healthy(cluster)
 
 
-def test_a_session_that_is_refused_reads_why_although_it_has_spoken(cluster):
+def test_refused_session_that_has_sent_queries_reads_the_reason(cluster):
     """A TCP connection that is closed with something unread is reset."""
     login(cluster).finish()
     with Wire.open("127.0.0.1", cluster.pool_port) as wire:
@@ -97,7 +97,7 @@ def times_woken(pid: int) -> int:
     return int(status.split("voluntary_ctxt_switches:")[1].split()[0])
 
 
-def test_a_notification_that_came_while_the_answer_was_read_slowly_is_told_at_once(cluster):
+def test_notification_during_slowly_read_answer_is_told_at_once(cluster):
     """The end of a long answer does not fit into the socket, and the backend,
     idle already, waits for room."""
     waits = "SELECT state FROM pg_stat_activity WHERE wait_event = 'ClientWrite' AND backend_type = 'client backend'"

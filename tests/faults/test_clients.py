@@ -61,7 +61,7 @@ def test_client_leaves_in_a_transaction(server, how):
 @pytest.mark.pool_only
 @pytest.mark.parametrize("how", HOWS)
 @pytest.mark.parametrize("last", ["SELECT 1", "SELECT 1/0", "SELECT repeat('x', 1000) FROM generate_series(1, 20000)"])
-def test_a_backend_whose_client_left_in_a_transaction_is_shown_as_idle(server, how, last):
+def test_backend_of_a_client_gone_in_a_transaction_shows_idle(server, how, last):
     wire = login(server)
     wire.query("BEGIN")
     ((pid,),) = wire.query(ITS_PROCESS)
@@ -362,7 +362,7 @@ def test_a_crowd_that_leaves_costs_no_backend(server, leave_how, begin):
     assert before and before <= backend_pids(server)
 
 
-def test_a_batch_whose_client_was_lost_in_it_does_not_commit(server):
+def test_batch_that_loses_its_client_midway_does_not_commit(server):
     """The client is lost in what the first Execute tells it last, where nobody
     looks for a cancel before the next message is read."""
     server.sql("CREATE TABLE IF NOT EXISTS of_the_lost (a int)")

@@ -57,7 +57,7 @@ def test_a_dispatcher_writes_no_file_and_starts_no_program(make_cluster):
     assert_healthy(cluster)
 
 
-def test_no_thread_of_the_dispatcher_has_kept_what_the_others_gave_up(make_cluster):
+def test_no_dispatcher_thread_keeps_rights_that_others_gave_up(make_cluster):
     """Who controls the process has all of its threads; one that writes the log, whatever
     is logged. One writes it to the collector's pipe only."""
     cluster = make_cluster(parameters={"pg_baton.dispatcher_log": "error", "logging_collector": True})

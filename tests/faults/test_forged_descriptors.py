@@ -146,7 +146,7 @@ def test_the_launcher_keeps_nothing_that_is_sent_to_it(make_cluster, mark):
     assert_healthy(world.cluster)
 
 
-def test_a_native_session_keeps_nothing_that_comes_with_its_answer(make_cluster, mark):
+def test_native_session_keeps_nothing_that_comes_with_its_answer(make_cluster, mark):
     world = World(make_cluster)
     with world.impostor.in_its_place() as listener:
         world.memory.header.tickets[TICKET % constant("BATON_TICKETS")] = TICKET
@@ -171,7 +171,7 @@ def test_a_native_session_keeps_nothing_that_comes_with_its_answer(make_cluster,
     assert_healthy(world.cluster)
 
 
-def test_who_asks_the_dispatcher_keeps_nothing_that_comes_with_the_answer(make_cluster, mark):
+def test_querying_backend_keeps_nothing_sent_with_the_answer(make_cluster, mark):
     world = World(make_cluster)
     with Wire.login(HOST, world.cluster.port) as asking, world.impostor.in_its_place() as listener:
         ((pid,),) = asking.query("SELECT pg_backend_pid()")
@@ -237,7 +237,7 @@ def sockets_of_all_kinds() -> Iterator[dict[str, int]]:
 SILENT = ("packets", "datagrams", "not connected", "listening", "an epoll", "an eventfd", "a pipe to read", "a pipe to write")
 
 
-def test_whatever_stands_in_the_queue_harms_nobody_else(make_cluster, mark):
+def test_no_content_of_a_queue_harms_another_pool(make_cluster, mark):
     """Of the pool's backend; another pool's session has its own."""
     world = World(make_cluster, **{"pg_baton.max_backends": 2})
     other = world.come("other", "another")
@@ -306,7 +306,7 @@ def test_whatever_stands_in_the_queue_harms_nobody_else(make_cluster, mark):
     assert_healthy(world.cluster)
 
 
-def test_nobody_but_the_dispatcher_can_put_anything_into_a_queue(make_cluster, mark):
+def test_only_the_dispatcher_can_put_anything_into_a_queue(make_cluster, mark):
     """Neither for another backend, nor for good into the dispatcher's end."""
     world = World(make_cluster)
     with world.come("one") as session:
@@ -318,7 +318,7 @@ def test_nobody_but_the_dispatcher_can_put_anything_into_a_queue(make_cluster, m
     assert_healthy(world.cluster)
 
 
-def test_a_backend_that_shuts_its_queue_costs_its_pool_s_backends_and_no_processor(make_cluster):
+def test_shut_queue_costs_the_backends_of_its_pool_and_no_cpu(make_cluster):
     world = World(make_cluster, **{"pg_baton.max_backends": 2})
     with world.come("other", "another") as other, world.come("busy") as busy, world.come("waiting") as waiting:
         other.query("BEGIN")

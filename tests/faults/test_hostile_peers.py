@@ -44,7 +44,7 @@ def tell_lies(world: World, packets: dict[str, list[bytes]]) -> None:
 
 
 @pytest.mark.parametrize("pool", ["its own pool", "another pool"])
-def test_a_backend_cannot_speak_of_a_session_that_it_does_not_hold(make_cluster, pool):
+def test_backend_cannot_speak_of_a_session_that_it_does_not_hold(make_cluster, pool):
     world = World(make_cluster, pool == "its own pool")
     lies = {}
     for kind, payload in OF_A_SESSION.items():
@@ -74,7 +74,7 @@ def test_what_a_backend_says_too_late_is_dropped(make_cluster):
     world.assert_unharmed()
 
 
-def test_a_message_of_a_wrong_length_or_out_of_order_ends_its_backend(make_cluster):
+def test_message_of_wrong_length_or_order_ends_its_backend(make_cluster):
     world = World(make_cluster, same_pool=True)
     session = int.from_bytes(OWN, "little")
     value = OF_A_SESSION["PUT"]
@@ -134,7 +134,7 @@ def test_what_is_not_a_backend_s_to_say_ends_it(make_cluster):
 
 @pytest.mark.parametrize("pool", ["its own pool", "another pool"])
 @pytest.mark.parametrize("kind", ["DEDICATED", "RETIRING"])
-def test_what_a_backend_says_of_itself_is_nobody_else_s_whomever_it_names(make_cluster, kind, pool):
+def test_backend_report_on_itself_affects_no_session_it_names(make_cluster, kind, pool):
     world = World(make_cluster, pool == "its own pool")
     named = world.ids | (world.never() | {"none": 0, "all": 2**64 - 1} if kind != "DEDICATED" else {})
     counts = "SELECT sum(dedicated), sum(sessions) FROM pg_baton_pools"
@@ -198,7 +198,7 @@ def test_a_session_that_was_given_back_is_its_backend_s_no_more(make_cluster):
 
 
 @pytest.mark.parametrize("of", ["nobody", "a session"])
-def test_who_retires_twice_counts_once_and_is_given_nobody(make_cluster, of):
+def test_backend_retiring_twice_counts_once_and_gets_no_session(make_cluster, of):
     world = World(make_cluster, same_pool=True)
     for _ in range(3):
         with nobody_starts(world.cluster):
@@ -281,7 +281,7 @@ def make_ticket_world(make_cluster) -> World:
 
 
 @pytest.mark.parametrize("kind", TICKETS)
-def test_who_takes_a_client_and_says_anything_but_that_it_is_in_loses_it(make_cluster, kind):
+def test_backend_loses_a_taken_client_by_any_message_but_login(make_cluster, kind):
     world = make_ticket_world(make_cluster)
     own = TICKETS[kind]
     in_order = [frame(own, 0, PAYLOADS[own])]
@@ -333,7 +333,7 @@ def test_a_ticket_is_its_process_s_alone_and_good_once(make_cluster):
 
 
 @pytest.mark.parametrize("said", ["twice", "of nobody"])
-def test_a_native_session_that_is_in_twice_or_as_nobody_counts_once(make_cluster, said):
+def test_native_session_in_twice_or_without_role_counts_once(make_cluster, said):
     world = make_ticket_world(make_cluster)
     with nobody_starts(world.cluster):
         ticket = Ticket(world, "native")
@@ -354,7 +354,7 @@ def resident_mib(pid: int) -> int:
 
 
 @pytest.mark.parametrize("what", ["one value", "many values", "many deletions"])
-def test_what_a_backend_sends_without_end_is_kept_for_it_within_bounds(make_cluster, what):
+def test_endless_messages_of_a_backend_are_kept_within_bounds(make_cluster, what):
     """And it takes nothing of what others have."""
     world = World(make_cluster, same_pool=True, **{"pg_baton.session_memory": "16MB"})
     (dispatcher,) = world.cluster.dispatcher_pids()
@@ -388,7 +388,7 @@ def test_what_a_backend_sends_without_end_is_kept_for_it_within_bounds(make_clus
 
 
 @pytest.mark.parametrize("what", ["one value", "many values"])
-def test_whose_backend_stages_more_than_may_be_is_told_that_it_does_not_fit(make_cluster, what):
+def test_client_is_told_that_too_much_staged_data_does_not_fit(make_cluster, what):
     """The client's own message; the backend lives, and so does whoever else is there."""
     world = World(make_cluster, same_pool=True, **{"pg_baton.session_memory": "16MB"})
     with nobody_starts(world.cluster):
@@ -460,7 +460,7 @@ def test_a_process_of_another_layout_is_told_both_versions(cluster_with):
         assert payload == string(f"layout version {other:#x} is not {ours:#x}".encode())
 
 
-def test_who_does_not_say_what_he_is_is_not_waited_for(make_cluster):
+def test_dispatcher_does_not_wait_for_unidentified_peers(make_cluster):
     """More of them than there is room for keep nobody from coming, and one by
     himself is sent away."""
     world = World(make_cluster, same_pool=True)
@@ -474,7 +474,7 @@ def test_who_does_not_say_what_he_is_is_not_waited_for(make_cluster):
 
 
 @pytest.mark.parametrize("then", ["asks on and never reads", "asks something else"])
-def test_who_holds_a_database_asks_for_that_alone_and_takes_the_answers(make_cluster, then):
+def test_database_hold_ends_on_other_requests_or_unread_answers(make_cluster, then):
     """Else answers would pile up, or the hold last for ever."""
     world = World(make_cluster, same_pool=False)
     asks = word(constant("BATON_LAYOUT_VERSION")) + struct.pack("=Q", world.memory.header.secret)

@@ -57,7 +57,7 @@ def is_served_by_another(world: World, client: Wire, session: int) -> None:
 
 
 @pytest.mark.parametrize("mate", MATES)
-def test_whoever_was_taken_from_the_queue_by_one_that_dies_is_heard_again(make_cluster, mate):
+def test_session_dequeued_by_a_backend_that_dies_is_heard_again(make_cluster, mate):
     world = World(make_cluster, same_pool=MATES[mate])
     with nobody_starts(world.cluster):
         for says in SAYS:
@@ -70,7 +70,7 @@ def test_whoever_was_taken_from_the_queue_by_one_that_dies_is_heard_again(make_c
 
 
 @pytest.mark.parametrize("mate", MATES)
-def test_whoever_was_sent_to_one_that_dies_is_heard_again(make_cluster, mate):
+def test_session_sent_to_a_backend_that_dies_is_heard_again(make_cluster, mate):
     world = World(make_cluster, same_pool=MATES[mate])
     with nobody_starts(world.cluster):
         for says in SAYS:
@@ -85,7 +85,7 @@ def test_whoever_was_sent_to_one_that_dies_is_heard_again(make_cluster, mate):
 
 
 @pytest.mark.parametrize("mate", MATES)
-def test_whose_request_was_read_by_one_that_dies_has_ended(make_cluster, mate):
+def test_session_ends_if_a_backend_reads_its_request_and_dies(make_cluster, mate):
     """Nobody would ever answer it."""
     world = World(make_cluster, same_pool=MATES[mate])
     with nobody_starts(world.cluster):
@@ -101,7 +101,7 @@ def test_whose_request_was_read_by_one_that_dies_has_ended(make_cluster, mate):
 
 @pytest.mark.parametrize("mate", MATES)
 @pytest.mark.parametrize("named", ["by the session alone", "by nobody's slot but a mate's"])
-def test_who_was_in_place_ends_with_a_backend_that_says_it_exits(make_cluster, mate, named):
+def test_session_in_place_ends_with_a_backend_that_reports_exit(make_cluster, mate, named):
     """Whatever its words say in which it and the session name each other."""
     world = World(make_cluster, same_pool=MATES[mate])
     busy = world.memory.session_slot(world.ids["busy"])
@@ -119,7 +119,7 @@ def test_who_was_in_place_ends_with_a_backend_that_says_it_exits(make_cluster, m
 
 
 @pytest.mark.parametrize("mate", MATES)
-def test_whose_socket_was_not_armed_as_it_was_given_back_is_heard_again(make_cluster, mate):
+def test_session_given_back_with_unarmed_socket_is_heard_again(make_cluster, mate):
     world = World(make_cluster, same_pool=MATES[mate])
     with nobody_starts(world.cluster):
         for says in SAYS:

@@ -72,7 +72,7 @@ TOO_LARGE = [
 ]
 
 
-def test_more_than_can_be_asked_for_is_an_error_as_on_a_direct_connection(server):
+def test_oversized_request_is_an_error_as_on_a_direct_connection(server):
     seen = same_as_direct(server, TOO_LARGE)
     assert sum("C='XX000'" in line for line in seen) == 3 and sum("C='54000'" in line for line in seen) == 2
 
@@ -111,7 +111,7 @@ def out_of_memory(server, port: int) -> list[str]:
 
 
 @not_sanitized
-def test_a_session_out_of_memory_gets_the_server_s_error_and_goes_on(server):
+def test_session_out_of_memory_gets_server_error_and_goes_on(server):
     try:
         server.sql("ALTER ROLE postgres SET work_mem = '1GB'")
         direct, pool = (out_of_memory(server, port) for port in (server.port, server.pool_port))
@@ -196,7 +196,7 @@ def starved_turns(server, sessions: list[Wire], spare_kb: int) -> list[str]:
 
 @not_sanitized
 @pytest.mark.pool_only
-def test_backends_without_memory_for_contexts_cost_their_sessions_only(server):
+def test_backend_without_context_memory_harms_only_its_session(server):
     """Putting a session in place needs memory, too. That one may end, and is told
     why; no other ends, and none is given less than what it had."""
     told: list[str] = []
@@ -214,7 +214,7 @@ def test_backends_without_memory_for_contexts_cost_their_sessions_only(server):
 
 @pytest.mark.skipif(not os.environ.get("BATON_TEST_LARGE"), reason="BATON_TEST_LARGE: minutes, and 8 GB of memory")
 @pytest.mark.parametrize("name", ["", "named"])
-def test_a_statement_too_long_to_be_described_costs_its_session_nothing(make_cluster, name):
+def test_statement_too_long_to_describe_keeps_its_session_whole(make_cluster, name):
     server = make_cluster(parameters={"pg_baton.max_backends": 2})
     server.sql("CREATE EXTENSION pg_baton")
     # as long as the server takes it: 1 GB with the scanner's end marks
@@ -262,7 +262,7 @@ def test_clients_that_a_backend_refuses_leave_no_memory_behind(make_cluster):
 
 @pytest.mark.pool_only
 @pytest.mark.parametrize("way", ["queue", "assigned"])
-def test_a_session_whose_socket_its_backend_cannot_receive_goes_to_another(make_cluster, way):
+def test_session_with_socket_not_received_goes_to_other_backend(make_cluster, way):
     """It comes without its socket if the process has no number left for it. Nor
     does the session that is on that backend end, in a transaction or idle."""
     server = make_cluster(parameters={"pg_baton.max_backends": 1})

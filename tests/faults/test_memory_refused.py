@@ -196,7 +196,7 @@ STRIDE = 1 if os.environ.get("BATON_TEST_LARGE") else 11
 
 @pytest.mark.timeout(1200)
 @pytest.mark.parametrize("goes_on", [False, True], ids=["once", "from then on"])
-def test_whatever_request_for_memory_is_refused_the_answer_is_whole(refused, goes_on):
+def test_answer_is_whole_whatever_memory_request_is_refused(refused, goes_on):
     server, refuser = refused
     sessions: dict[int, Wire] = {}
     number, without = 1, 0

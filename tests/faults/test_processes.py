@@ -76,7 +76,7 @@ THROW = [
 
 
 @needs_gdb
-def test_a_backend_that_ends_between_two_sessions_loses_the_one_that_leaves_only(make_cluster):
+def test_backend_ending_in_hand_over_loses_only_leaving_session(make_cluster):
     """The one that it took from the queue is in nobody's slot yet."""
     cluster = make_cluster(parameters={"pg_baton.max_backends": 2})
     cluster.sql("CREATE EXTENSION pg_baton")
@@ -110,7 +110,7 @@ def test_a_backend_that_ends_between_two_sessions_loses_the_one_that_leaves_only
 
 
 @needs_gdb
-def test_an_error_between_transactions_ends_its_session_and_no_other(cluster):
+def test_error_between_transactions_ends_only_its_own_session(cluster):
     """It must not unwind into the server's loop, which would report it to
     whatever client is there and shift that one's later answers by one."""
     with login(cluster) as witness, login(cluster, application_name="victim") as victim:
@@ -134,7 +134,7 @@ def test_an_error_between_transactions_ends_its_session_and_no_other(cluster):
     assert_healthy(cluster)
 
 
-def test_idle_backends_ended_by_pg_terminate_backend_are_replaced(cluster):
+def test_idle_backends_that_are_terminated_are_replaced(cluster):
     """A session whose backend is ended while it is idle either lives on or is
     told 57P01 as in stock; sessions that the dispatcher holds live on."""
     sessions = [login(cluster) for _ in range(8)]
@@ -154,7 +154,7 @@ def test_idle_backends_ended_by_pg_terminate_backend_are_replaced(cluster):
     assert_healthy(cluster)
 
 
-def test_backend_killed_restarts_the_server_and_idle_sessions_live_on(cluster):
+def test_killed_backend_restarts_server_and_spares_idle_sessions(cluster):
     cluster.expect_in_log(*CRASH)
     idle = [login(cluster) for _ in range(6)]
     for number, session in enumerate(idle):
@@ -193,7 +193,7 @@ def wait_for_crash_restart(cluster) -> None:
     cluster.wait_pool_ready()
 
 
-def test_dispatcher_killed_while_nobody_is_there(cluster):
+def test_dispatcher_killed_without_clients_is_replaced(cluster):
     cluster.expect_in_log(DISPATCHER_KILLED)
     for _ in range(3):
         (old,) = cluster.dispatcher_pids()
@@ -234,7 +234,7 @@ def test_dispatcher_killed_under_load(cluster):
 
 
 @while_the_dispatcher_is_away
-def test_a_session_in_its_first_transaction_outlives_the_dispatcher(cluster):
+def test_session_in_first_transaction_outlives_the_dispatcher(cluster):
     """Its backend would give it back at the end, but there is nobody to take it."""
     cluster.expect_in_log(DISPATCHER_KILLED)
     with psycopg.connect(cluster.direct()) as lock, login(cluster) as session:
@@ -251,7 +251,7 @@ def test_a_session_in_its_first_transaction_outlives_the_dispatcher(cluster):
 
 
 @needs_gdb
-def test_a_backend_that_was_starting_leaves_its_slot_to_the_next_dispatcher(make_cluster):
+def test_starting_backend_leaves_its_slot_to_the_next_dispatcher(make_cluster):
     """It has been welcomed, and has not written anything into its slot yet."""
     cluster = make_cluster(parameters={"pg_baton.max_backends": 3})
     cluster.sql("CREATE EXTENSION pg_baton; CREATE ROLE somebody LOGIN")
@@ -283,7 +283,7 @@ def test_a_backend_that_was_starting_leaves_its_slot_to_the_next_dispatcher(make
 
 
 @while_the_dispatcher_is_away
-def test_who_is_in_a_dead_dispatchers_queue_is_told_and_harms_nobody(make_cluster):
+def test_session_queued_at_dead_dispatcher_ends_and_harms_none(make_cluster):
     cluster = make_cluster(parameters={"pg_baton.max_backends": 1})
     cluster.sql("CREATE EXTENSION pg_baton")
     cluster.expect_in_log(DISPATCHER_KILLED)
@@ -317,7 +317,7 @@ def replace_dispatcher(cluster) -> None:
 
 
 @while_the_dispatcher_is_away
-def test_dispatcher_that_stops_answering_does_not_stop_the_server(cluster):
+def test_unresponsive_dispatcher_does_not_stop_the_server(cluster):
     (pid,) = cluster.dispatcher_pids()
     with login(cluster) as session:
         session.query("BEGIN")
@@ -332,7 +332,7 @@ def test_dispatcher_that_stops_answering_does_not_stop_the_server(cluster):
     assert_healthy(cluster)
 
 
-def test_views_of_a_dispatcher_that_accepts_nobody_can_be_cancelled(cluster):
+def test_views_of_dispatcher_with_full_backlog_can_be_cancelled(cluster):
     """Its socket's backlog is full, too: connecting to it would block for ever."""
     (pid,) = cluster.dispatcher_pids()
     crowd: list[socket.socket] = []
@@ -356,7 +356,7 @@ def test_views_of_a_dispatcher_that_accepts_nobody_can_be_cancelled(cluster):
     assert_healthy(cluster)
 
 
-def test_a_launcher_that_is_ended_leaves_the_dispatcher_and_the_next_takes_it_over(cluster):
+def test_next_launcher_takes_over_the_dispatcher_of_an_ended_one(cluster):
     """And sees it out: an adopted dispatcher that dies is replaced as any."""
     cluster.expect_in_log(r"terminating background worker \"pg_baton launcher\"")
     with login(cluster) as session:
@@ -372,7 +372,7 @@ def test_a_launcher_that_is_ended_leaves_the_dispatcher_and_the_next_takes_it_ov
     assert_healthy(cluster)
 
 
-def test_who_logs_in_while_the_launcher_is_replaced_waits_for_the_next(cluster):
+def test_login_while_the_launcher_is_replaced_waits_for_the_next(cluster):
     """On the server's own port nobody notices that it has ended."""
     cluster.expect_in_log(r"terminating background worker \"pg_baton launcher\"")
     (dispatcher,) = cluster.dispatcher_pids()
@@ -389,7 +389,7 @@ def test_who_logs_in_while_the_launcher_is_replaced_waits_for_the_next(cluster):
     assert_healthy(cluster)
 
 
-def test_launcher_killed_restarts_the_server_and_the_pool_comes_back(cluster):
+def test_killed_launcher_restarts_server_and_the_pool_comes_back(cluster):
     cluster.expect_in_log(*CRASH)
     launchers = [p.pid for p in cluster.processes() if p.command.startswith("postgres: pg_baton launcher")]
     assert len(launchers) == 1, cluster.processes()
@@ -463,7 +463,7 @@ def test_postmaster_killed_leaves_nothing_running(cluster):
 
 
 @counts_descriptors
-def test_descriptor_limit_refuses_further_clients_and_serves_those_it_has(make_cluster):
+def test_descriptor_limit_refuses_new_clients_and_serves_others(make_cluster):
     """The dispatcher's descriptors run out: it does not spin, those who are in
     are served, and later clients get in when others have left."""
     cluster = make_cluster(start=False, parameters={"pg_baton.max_backends": 3})
@@ -526,7 +526,7 @@ def test_a_library_that_is_not_preloaded_leaves_a_plain_server(make_cluster):
     assert cluster.sql("SELECT 1") == [(1,)]
 
 
-def test_a_port_that_is_taken_is_said_in_the_log_and_the_server_runs(make_cluster):
+def test_taken_port_is_reported_in_the_log_and_the_server_runs(make_cluster):
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
@@ -537,7 +537,7 @@ def test_a_port_that_is_taken_is_said_in_the_log_and_the_server_runs(make_cluste
         assert_nothing_spins(cluster)
 
 
-def test_a_dispatcher_program_that_does_not_exist_is_said_in_the_log(make_cluster):
+def test_missing_dispatcher_program_is_reported_in_the_log(make_cluster):
     cluster = make_cluster(start=False, parameters={"pg_baton.dispatcher_program": "/nowhere/baton"})
     cluster.start(wait_for_pool=False)
     assert cluster.sql("SELECT 1") == [(1,)]

@@ -130,7 +130,7 @@ SLOTS = ["BatonSessionSlot", "BatonBackendSlot", "BatonPoolSlot", "BatonTenantSl
 
 @pytest.mark.parametrize("name", SLOTS)
 @pytest.mark.parametrize("mode", ["normal", "forced"])
-def test_no_word_of_the_shared_memory_harms_more_than_whose_it_is(make_cluster, mode, name):
+def test_no_word_of_shared_memory_harms_more_than_its_owner(make_cluster, mode, name):
     """One after the other, without putting any right again."""
     world = World(make_cluster, mode == "forced")
     for field, number in words(name):
@@ -194,7 +194,7 @@ def test_whatever_stands_as_a_tenant_s_name_is_not_another_s(make_cluster):
 TEXTS = (b"\xff", b"x", b"\xc3(", b"1e", b"-", b"1")
 
 
-def test_whatever_stands_as_a_session_s_tls_is_shown_to_all_without_an_error(make_cluster):
+def test_any_tls_data_of_a_session_is_shown_to_all_without_error(make_cluster):
     world = World(make_cluster, forced=False)
     ((session,),) = world.cluster.sql(SESSION.format("mate"))
     tls = world.memory.identity(session).tls

@@ -161,7 +161,7 @@ def test_nothing_that_it_says_of_a_session_crashes_the_server(make_cluster):
     liar.assert_all_harm_nobody(lies)
 
 
-def test_nothing_that_it_says_of_the_whole_memory_crashes_the_server(make_cluster):
+def test_no_lie_about_the_whole_memory_crashes_the_server(make_cluster):
     liar = Liar(make_cluster)
 
     def lies(session: int):
@@ -234,7 +234,7 @@ CHECKED = [("baton_params_make_room", "BATON_KIND_PARAMETER"), ("baton_common_ge
 
 @needs_gdb
 @pytest.mark.parametrize("function, kind", CHECKED)
-def test_an_entry_that_grows_after_it_was_checked_is_read_as_it_was(make_cluster, function, kind):
+def test_entry_that_grows_after_its_check_is_read_as_it_was(make_cluster, function, kind):
     liar = Liar(make_cluster)
     victim = liar.come("victim")
     ((session,),) = liar.cluster.sql("SELECT id FROM pg_baton_sessions WHERE application_name = 'victim'")

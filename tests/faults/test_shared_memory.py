@@ -35,7 +35,7 @@ def shared_memory(pid: int, name: str) -> str:
 
 
 @pytest.mark.parametrize("name", ["pg_baton control", "pg_baton arena"])
-def test_nobody_can_take_shared_memory_from_under_the_others(cluster, name):
+def test_no_process_can_take_shared_memory_from_under_others(cluster, name):
     (dispatcher,) = cluster.dispatcher_pids()
     owner = dispatcher if "arena" in name else cluster.postmaster_pid()
     with Wire.login(HOST, cluster.pool_port) as session:
@@ -55,7 +55,7 @@ def test_nobody_can_take_shared_memory_from_under_the_others(cluster, name):
 
 
 @pytest.mark.parametrize("word", [0, 1, 2**32 - 1, "postmaster", "other"])
-def test_a_cancel_reaches_its_backend_whatever_process_the_memory_names(cluster, word):
+def test_cancel_reaches_its_backend_whatever_pid_memory_names(cluster, word):
     """A word of 2^32 - 1 would be kill(-1): every process of the server's user."""
     memory = ControlMemory(cluster)
     with Wire.login(HOST, cluster.pool_port) as victim, Wire.login(HOST, cluster.pool_port) as other:
@@ -91,7 +91,7 @@ SHAPE = [
 
 
 @pytest.mark.parametrize("value", [0, 3, 2**40, 2**64 - 1])
-def test_whatever_the_header_says_every_process_goes_by_what_it_was_made_as(cluster, value):
+def test_processes_keep_their_layout_whatever_the_header_says(cluster, value):
     memory = ControlMemory(cluster)
     made = {name: getattr(memory.header, name) for name in SHAPE}
     with Wire.login(HOST, cluster.pool_port) as session:
@@ -142,7 +142,7 @@ def test_an_index_that_is_out_of_range_costs_one_process(cluster):
 
 
 @pytest.mark.parametrize("word", [1, 7, 2**32 - 1])
-def test_who_is_said_to_hold_an_idle_session_does_not_keep_it_from_being_served(cluster, word):
+def test_idle_session_is_served_whatever_backend_its_slot_names(cluster, word):
     """The words of its slot name a backend that cannot have it."""
     memory = ControlMemory(cluster)
     cluster.sql("CREATE ROLE another LOGIN")
@@ -162,7 +162,7 @@ def test_who_is_said_to_hold_an_idle_session_does_not_keep_it_from_being_served(
     assert_healthy(cluster)
 
 
-def test_a_backend_in_whose_slot_another_session_is_named_touches_nobody_s(cluster):
+def test_backend_touches_no_session_if_its_slot_names_another(cluster):
     """Its own session has another name by now: it must not write there."""
     memory = ControlMemory(cluster)
     with Wire.login(HOST, cluster.pool_port) as session, Wire.login(HOST, cluster.pool_port) as other:
@@ -180,7 +180,7 @@ def test_a_backend_in_whose_slot_another_session_is_named_touches_nobody_s(clust
     assert_healthy(cluster)
 
 
-def test_a_number_that_is_no_process_of_the_server_is_not_signalled(cluster):
+def test_number_of_no_server_process_is_not_signalled(cluster):
     """kill(-1) would be all of the user's processes."""
     memory = ControlMemory(cluster)
     with Wire.login(HOST, cluster.pool_port) as session:
@@ -198,7 +198,7 @@ def test_a_number_that_is_no_process_of_the_server_is_not_signalled(cluster):
 
 
 @pytest.mark.parametrize("named", ["nobody", "none that is", "a stranger", "the postmaster", "a backend", "all"])
-def test_a_launcher_that_starts_anew_takes_over_who_listens_whatever_process_the_memory_names(cluster, named):
+def test_next_launcher_adopts_the_listener_whatever_memory_names(cluster, named):
     """And whoever it names instead is not signalled."""
     memory = ControlMemory(cluster)
     dispatchers = cluster.dispatcher_pids()

@@ -67,7 +67,7 @@ def test_a_message_that_comes_in_two_parts_is_answered(server, name):
     assert_healthy(server)
 
 
-def test_a_message_too_large_to_wait_until_it_is_whole_is_answered(server):
+def test_message_too_large_to_await_whole_is_answered(server):
     whole = query("SELECT 42 /*" + "x" * 100_000 + "*/")
     for cut in (40_000, len(whole) - 1):
         with handed_over(server) as wire:
@@ -80,7 +80,7 @@ def test_a_message_too_large_to_wait_until_it_is_whole_is_answered(server):
 
 
 @pytest.mark.parametrize("kind", ["query", "function call"])
-def test_a_batch_whose_failure_makes_the_server_wait_for_sync_is_answered(server, kind):
+def test_batch_that_fails_and_waits_for_sync_is_answered(server, kind):
     """The query after the failure is ignored: it does not end the batch."""
     ignored = query("SELECT 2") if kind == "query" else function_call(0, [])
     with handed_over(server) as wire:
@@ -143,7 +143,7 @@ SLEEP = "DO $$ BEGIN PERFORM pg_sleep(600); END $$"
 
 
 @pytest.mark.parametrize("statements", [[CHECKED, SLEEP], [f"{CHECKED}; {SLEEP}"]], ids=["before", "within"])
-def test_a_client_that_is_checked_for_ends_its_statement_by_leaving(server, statements):
+def test_client_with_connection_check_ends_statement_by_leaving(server, statements):
     sleeping = "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'PgSleep'"
     wire = handed_over(server)
     for statement in statements[:-1]:
@@ -165,7 +165,7 @@ def signal_is_pending(pid: int, number: int) -> bool:
 
 
 @needs_gdb
-def test_statement_timeout_while_the_unnamed_statement_is_restored_harms_nobody(make_cluster):
+def test_timeout_in_unnamed_statement_restore_harms_no_session(make_cluster):
     server = make_cluster(parameters={"pg_baton.max_backends": 1})
     server.sql("CREATE EXTENSION pg_baton")
     login = {"host": "127.0.0.1", "port": server.pool_port}
@@ -190,7 +190,7 @@ def test_statement_timeout_while_the_unnamed_statement_is_restored_harms_nobody(
 
 
 @needs_gdb
-def test_a_backend_ended_while_the_unnamed_statement_is_restored_tells_the_client(make_cluster):
+def test_backend_ended_in_unnamed_statement_restore_tells_client(make_cluster):
     server = make_cluster(parameters={"pg_baton.max_backends": 1})
     server.sql("CREATE EXTENSION pg_baton")
     login = {"host": "127.0.0.1", "port": server.pool_port}

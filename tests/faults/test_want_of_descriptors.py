@@ -36,7 +36,7 @@ def dispatcher_limited(cluster, descriptors: int) -> Iterator[None]:
 
 
 @while_the_dispatcher_is_away
-def test_a_dispatcher_that_can_accept_nobody_does_not_spin(make_cluster):
+def test_dispatcher_that_can_accept_no_client_does_not_spin(make_cluster):
     """Nor can the descriptor be used that it keeps for the case."""
     cluster = make_cluster(parameters={"pg_baton.max_backends": 2})
     cluster.sql("CREATE EXTENSION pg_baton")
@@ -106,7 +106,7 @@ def test_too_many_descriptors_under_way_cost_no_backend(make_cluster, to):
     assert_healthy(cluster)
 
 
-def test_a_server_that_has_too_many_waiting_is_asked_again_and_not_another_way(make_cluster):
+def test_server_with_a_full_backlog_is_asked_again_the_same_way(make_cluster):
     """Over TCP this role may not come in: that is not its answer."""
     cluster = make_cluster(parameters={"pg_baton.max_backends": 2}, hba=["host all guest all reject"])
     cluster.sql("CREATE EXTENSION pg_baton")

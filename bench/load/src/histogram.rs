@@ -96,7 +96,7 @@ mod tests {
     use super::{bucket_of, upper_bound, Histogram};
 
     #[test]
-    fn a_value_lies_in_a_bucket_that_ends_at_most_three_percent_above() {
+    fn value_lies_in_bucket_that_ends_at_most_three_percent_above() {
         for value in (0..100_000).chain([1 << 30, (1 << 39) + 12_345]) {
             let upper = upper_bound(bucket_of(value));
             assert!(upper >= value, "{value} beyond {upper}");

@@ -325,7 +325,7 @@ mod tests {
     }
 
     #[test]
-    fn a_statement_is_prepared_once_when_it_is_first_used() {
+    fn client_prepares_each_statement_once_on_first_use() {
         let script = Script {
             stock: 200,
             own: 60,

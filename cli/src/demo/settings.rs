@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn an_address_is_one_that_libpq_reads() {
+    fn address_has_a_form_that_libpq_reads() {
         assert_eq!(
             address("127.0.0.1", 7),
             "postgresql://demo@127.0.0.1:7/demo"

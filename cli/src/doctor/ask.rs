@@ -242,7 +242,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_constant_means_what_it_is_made_of() {
+    fn string_constant_means_the_text_that_it_was_made_from() {
         assert_eq!(literal("it's \\n"), "E'it''s \\\\n'");
     }
 

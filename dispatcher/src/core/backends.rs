@@ -210,8 +210,8 @@ impl Backends {
 
     /// Is a backend about to leave so that this pool may have its place? A backend whose session
     /// became dedicated after it was told stays for as long as that lasts.
-    pub fn somebody_goes_for(&self, pool: u32) -> bool {
-        self.counts.somebody_goes_for(pool)
+    pub fn has_leaver_for(&self, pool: u32) -> bool {
+        self.counts.has_leaver_for(pool)
     }
 
     /// If the backend leaves, this pool gets its place.
@@ -737,7 +737,7 @@ impl Counts {
     }
 
     /// Is a backend about to leave so that this pool may have its place?
-    pub fn somebody_goes_for(&self, pool: u32) -> bool {
+    pub fn has_leaver_for(&self, pool: u32) -> bool {
         self.go_for.contains_key(&pool)
     }
 

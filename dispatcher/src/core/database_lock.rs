@@ -63,7 +63,7 @@ impl Core {
             to_end: Vec::new(),
         });
         if !forced {
-            return self.tell_who_is_in(words);
+            return self.tell_roles_inside(words);
         }
         // Sessions end, and those that are left are counted then.
         let pools: Vec<u32> = self.pools.in_database(database_oid, 0).collect();
@@ -79,11 +79,11 @@ impl Core {
     /// of databases that are held by force.
     pub(super) fn end_sessions(&mut self, words: &impl Words) {
         self.begin_to_end(words);
-        self.tell_who_is_in(words);
+        self.tell_roles_inside(words);
     }
 
     /// Answers all holders that ask.
-    fn tell_who_is_in(&mut self, words: &impl Words) {
+    fn tell_roles_inside(&mut self, words: &impl Words) {
         for at in 0..self.holds.len() {
             let hold = &mut self.holds[at];
             let is_asked = std::mem::take(&mut hold.is_asked);
@@ -91,9 +91,9 @@ impl Core {
                 continue;
             };
             let (database_oid, own) = (hold.database_oid, hold.own);
-            let roles = self.who_is_in(database_oid, own, words);
+            let roles = self.roles_inside(database_oid, own, words);
             #[cfg(test)]
-            self.check_who_is_in(database_oid, own, &roles, words);
+            self.check_roles_inside(database_oid, own, &roles, words);
             if roles.is_empty() {
                 self.retire_all_in(database_oid);
             }
@@ -103,7 +103,7 @@ impl Core {
 
     /// Sessions of a database that have been greeted, or that a backend greets just now; without
     /// the statement's own.
-    fn who_is_in(&self, database_oid: u32, own: SessionId, words: &impl Words) -> Roles {
+    fn roles_inside(&self, database_oid: u32, own: SessionId, words: &impl Words) -> Roles {
         let mut roles = Roles::new();
         for number in self.tenants.in_database(database_oid, 0) {
             let Some(tenant) = self.tenant(number) else {
@@ -153,7 +153,7 @@ impl Core {
             return;
         };
         #[cfg(test)]
-        self.note_who_is_to_end(at, words);
+        self.note_sessions_to_end(at, words);
         let hold = &mut self.holds[at];
         hold.number = None;
         if hold.forced {
@@ -241,7 +241,7 @@ impl Core {
     }
 
     #[cfg(test)]
-    fn note_who_is_to_end(&mut self, at: usize, words: &impl Words) {
+    fn note_sessions_to_end(&mut self, at: usize, words: &impl Words) {
         let hold = &self.holds[at];
         let is_in = |id: &SessionId| {
             let key = self.key_of(*id).expect("it has a tenant");
@@ -255,7 +255,7 @@ impl Core {
 
     /// Checks the report against all sessions, looked at one by one.
     #[cfg(test)]
-    fn check_who_is_in(
+    fn check_roles_inside(
         &self,
         database_oid: u32,
         own: SessionId,

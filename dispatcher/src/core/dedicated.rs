@@ -86,7 +86,7 @@ impl Core {
     /// Tenants with a session that waits in this pool and may be served, and the length of its
     /// wait. Of very many, those whose turn is next are looked at, and the first ones of the ready
     /// queue.
-    pub(super) fn who_waits(&self, number: u32, words: &impl Words) -> Vec<(&Tenant, u64)> {
+    pub(super) fn waiting_tenants(&self, number: u32, words: &impl Words) -> Vec<(&Tenant, u64)> {
         let in_turn = self.sessions.tenants_in_turn(number);
         let in_turn = in_turn.filter_map(|tenant| Some((tenant, self.tenant_waits_us(tenant)?)));
         let queued = self.in_queue(number, words);
@@ -103,8 +103,10 @@ impl Core {
 
     /// Of the roles whose sessions wait in this pool, the fewest backends that one has for long.
     pub(super) fn least_of_roles(&self, number: u32, words: &impl Words) -> usize {
-        let who_waits = self.who_waits(number, words).into_iter();
-        let least = who_waits.map(|(tenant, _)| self.has_for_long(tenant)).min();
+        let waiting_tenants = self.waiting_tenants(number, words).into_iter();
+        let least = waiting_tenants
+            .map(|(tenant, _)| self.has_for_long(tenant))
+            .min();
         least.unwrap_or(0)
     }
 
@@ -114,8 +116,8 @@ impl Core {
         if pool.together.superusers().is_empty() {
             return None;
         }
-        let who_waits = self.who_waits(number, words).into_iter();
-        let in_need = who_waits.filter(|(tenant, waited_us)| {
+        let waiting_tenants = self.waiting_tenants(number, words).into_iter();
+        let in_need = waiting_tenants.filter(|(tenant, waited_us)| {
             let in_vain_us = self.waits_in_vain_us(tenant, *waited_us);
             tenant.key().superuser && in_vain_us >= SUPERUSER_WAITS_US
         });

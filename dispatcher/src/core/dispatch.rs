@@ -253,7 +253,7 @@ impl Core {
             };
             if self.has_room(tenant) {
                 if !self.is_kept(number) {
-                    self.sessions.pass_over_those_before(tenant);
+                    self.sessions.pass_over_earlier(tenant);
                 }
                 return self.sessions.first_of_tenant(tenant);
             }
@@ -670,7 +670,7 @@ impl Core {
             since_us = earlier(since_us, its_since_us);
             self.count_handed_out(number, words);
             let is_over = self.expire_waits(number, waited_us);
-            self.look_who_is_served(number, words);
+            self.count_served_again(number, words);
             if let Some(waited_us) = self.waits_without_us(number, words) {
                 without_us = without_us.max(Some(waited_us));
                 let is_longest = in_vain.is_none_or(|(other_us, _)| waited_us > other_us);
@@ -733,8 +733,8 @@ impl Core {
     /// The longest time, over the pool's tenants whose roles have no backend for long, for which
     /// one session has waited while no session of the tenant was handed out.
     fn waits_without_us(&self, number: u32, words: &impl Words) -> Option<u64> {
-        let who_waits = self.who_waits(number, words).into_iter();
-        let without = who_waits.filter(|(tenant, _)| self.has_for_long(tenant) == 0);
+        let waiting_tenants = self.waiting_tenants(number, words).into_iter();
+        let without = waiting_tenants.filter(|(tenant, _)| self.has_for_long(tenant) == 0);
         let waited_us = without.map(|(tenant, waited_us)| self.waits_in_vain_us(tenant, waited_us));
         waited_us.max()
     }

@@ -82,7 +82,7 @@ use pools::Pools;
 use reap::{Burials, Sweep};
 use reclaim::{ReplacementCost, Room};
 use requests::Crowd;
-pub use requests::{NoSession, Tells, Whose};
+pub use requests::{NoSession, Ownership, Tells};
 use sessions::Sessions;
 use shutdown::Endings;
 pub use sizing::may_take;
@@ -338,7 +338,7 @@ impl Core {
         self.note_roles(words);
         self.look_at_waiting(words);
         self.look_for_held(words);
-        self.look_who_has_missing(words);
+        self.look_for_missing_again(words);
         self.evict_excess(words);
         self.end_idle_client(words);
         self.room.look_again();

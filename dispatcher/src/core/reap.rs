@@ -254,7 +254,7 @@ impl Core {
     /// Runs in each tick, as nothing is handed out during one. In the first tick the sessions in
     /// the queue are taken back, and keep their turns. In later ticks: is a backend left that may
     /// have the others in hand?
-    pub(super) fn look_who_has_missing(&mut self, words: &impl Words) {
+    pub(super) fn look_for_missing_again(&mut self, words: &impl Words) {
         let all = std::mem::take(&mut self.burials.missing);
         for mut missing in all {
             let Some(mut may_have) = missing.may_have.take() else {

@@ -120,7 +120,7 @@ impl Holding {
 /// Backends of which one is to leave.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Choice {
-    Nobody,
+    NoBackend,
     /// This one, which is free.
     Free(u32),
     /// The first of these that comes to a boundary.
@@ -378,7 +378,7 @@ fn first_of(held: &[&Holding], of_largest: bool) -> Choice {
         .map(|held| held.slot)
         .collect();
     if chosen.is_empty() {
-        Choice::Nobody
+        Choice::NoBackend
     } else {
         Choice::First(chosen)
     }
@@ -655,7 +655,7 @@ impl Core {
     /// the next time.
     fn offer(&mut self, claim: Option<&Claim>, choice: Choice) {
         let mut slots = match choice {
-            Choice::Nobody => return,
+            Choice::NoBackend => return,
             Choice::Free(slot) => vec![slot],
             Choice::First(slots) => slots,
         };
@@ -721,7 +721,7 @@ impl Core {
     /// of another pool that has been free for longest leaves. If none can leave, and none is
     /// leaving, the sessions that wait there to be greeted are told why.
     pub(super) fn make_room_within_limit(&mut self, number: u32, words: &impl Words) {
-        if self.backends.somebody_goes_for(number) {
+        if self.backends.has_leaver_for(number) {
             return;
         }
         match self.longest_free(number, words) {

@@ -425,28 +425,34 @@ pub enum Tells {
 
 /// Can the message be true?
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Whose {
+pub enum Ownership {
     /// The session is the backend's.
-    Theirs,
+    Own,
     /// The session has ended while the message was under way.
     Past,
     /// The session has another owner, or never existed.
-    NotTheirs,
+    Foreign,
 }
 
 impl Core {
     /// Does the session belong to the backend in this slot, which sends this message?
-    pub fn whose(&self, slot: u32, id: SessionId, tells: Tells, words: &impl Words) -> Whose {
+    pub fn ownership(
+        &self,
+        slot: u32,
+        id: SessionId,
+        tells: Tells,
+        words: &impl Words,
+    ) -> Ownership {
         if self.sessions.get(id).is_none() {
             return match self.sessions.was_there(id) {
-                true => Whose::Past,
-                false => Whose::NotTheirs,
+                true => Ownership::Past,
+                false => Ownership::Foreign,
             };
         }
-        let is_theirs = self.may_have(slot, id) && !self.pool_mate_has(slot, id, tells, words);
-        match is_theirs || self.comes_from(slot, id, words) {
-            true => Whose::Theirs,
-            false => Whose::NotTheirs,
+        let is_its_session = self.may_have(slot, id) && !self.pool_mate_has(slot, id, tells, words);
+        match is_its_session || self.comes_from(slot, id, words) {
+            true => Ownership::Own,
+            false => Ownership::Foreign,
         }
     }
 
@@ -577,7 +583,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn new_sessions_are_native_from_the_threshold_on_and_until_half_of_it_is_served() {
+    fn new_sessions_are_native_from_threshold_until_half_is_served() {
         let mut crowd = Crowd::default();
         let seen = [9, 10, 9, 6, 5, 9, 10, 0].map(|waiting| {
             crowd.look(10, waiting);

@@ -98,7 +98,7 @@ impl Core {
     }
 
     /// Runs in a tick. Some sessions of these tenants may also have come back without a report.
-    pub(super) fn look_who_is_served(&mut self, number: u32, words: &impl Words) {
+    pub(super) fn count_served_again(&mut self, number: u32, words: &impl Words) {
         for tenant in self.next_without_room(number) {
             self.count_again(tenant, words);
             self.has_room(tenant);

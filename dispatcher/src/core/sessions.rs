@@ -502,7 +502,7 @@ mod tests {
     }
 
     #[test]
-    fn who_comes_back_without_having_been_served_keeps_his_turn() {
+    fn session_that_returns_unserved_keeps_its_turn() {
         let mut sessions = sessions(9);
         let ids: Vec<SessionId> = (0..5).filter_map(|_| create(&mut sessions, 1)).collect();
         for id in &ids {
@@ -526,7 +526,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_quiet_waits_for_every_other_turn_of_those_that_always_ask() {
+    fn quiet_session_waits_for_every_other_turn_of_busy_sessions() {
         let mut sessions = sessions(9);
         let ids: Vec<SessionId> = (0..6).filter_map(|_| create(&mut sessions, 1)).collect();
         for id in &ids[..4] {
@@ -549,7 +549,7 @@ mod tests {
     }
 
     #[test]
-    fn all_of_a_pool_are_gone_through_by_their_number_whoever_comes_and_goes_meanwhile() {
+    fn rotation_visits_sessions_of_a_pool_by_number_despite_changes() {
         let mut sessions = sessions(9);
         let ids: Vec<SessionId> = (0..5).filter_map(|_| create(&mut sessions, 1)).collect();
         let mut seen: Vec<SessionId> = (0..2).filter_map(|_| sessions.rotate(1)).collect();

@@ -382,7 +382,7 @@ mod places_tests {
     }
 
     #[test]
-    fn who_becomes_shared_again_may_be_one_too_many() {
+    fn backend_that_becomes_shared_again_may_be_surplus() {
         let mut now = Places {
             total: 10,
             dedicated: 2,
@@ -398,7 +398,7 @@ mod places_tests {
     }
 
     #[test]
-    fn beyond_their_bound_the_dedicated_take_from_the_shared_but_never_all() {
+    fn dedicated_beyond_their_bound_take_from_shared_but_never_all() {
         let mut now = Places {
             total: 8,
             max_dedicated: Some(2),
@@ -511,7 +511,7 @@ mod places_tests {
     }
 
     #[test]
-    fn the_last_to_become_dedicated_ends_first_and_none_in_a_transaction() {
+    fn last_to_become_dedicated_ends_first_and_none_in_transaction() {
         let choose = |slots: &[u32], most_dedicated| {
             let is_idle = |slot| slot != 2;
             choose_excess(slots.iter().copied(), most_dedicated, is_idle, |_| 1)
@@ -626,7 +626,7 @@ mod growth_tests {
     }
 
     #[test]
-    fn idle_ones_come_first_then_those_that_linger_and_never_one_that_may_not_be_had() {
+    fn idle_backends_come_first_then_lingering_and_none_unavailable() {
         let words = [
             Word::Busy,
             Word::Linger,

@@ -490,7 +490,7 @@ mod stall_tests {
     }
 
     #[test]
-    fn who_is_late_has_those_that_do_nothing_replaced_and_no_others() {
+    fn late_session_has_idle_backends_replaced_and_no_others() {
         let mut stall = Stall::default();
         assert_eq!(boosts(&mut stall, 5_000_000, 7, waiting(990_000)), 0);
         assert!(!stall.allows_one());
@@ -542,7 +542,7 @@ mod stall_tests {
     }
 
     #[test]
-    fn held_is_who_stays_in_one_transaction_whatever_it_does() {
+    fn held_backend_stays_in_one_transaction_idle_or_computing() {
         let seen = |at_us, transactions, cpu_us| Seen {
             at_us,
             transactions,
@@ -573,7 +573,7 @@ mod idle_clients_tests {
     }
 
     #[test]
-    fn who_has_said_something_meanwhile_begins_to_be_idle_anew() {
+    fn client_that_sends_meanwhile_begins_to_be_idle_anew() {
         let request = |since| ClientOwes::Request { since };
         let before = seen(request(5), 1_000_000, 10);
         assert!(before.goes_on(&seen(request(5), 1_200_000, 90_000)));
@@ -587,7 +587,7 @@ mod idle_clients_tests {
     }
 
     #[test]
-    fn who_reads_but_slowly_is_not_idle() {
+    fn client_that_reads_slowly_is_not_idle() {
         let reading = ClientOwes::Reading { since: 5 };
         let before = seen(reading, 1_000_000, 5_000);
         let after = |cpu_us| before.goes_on(&seen(reading, 11_000_000, cpu_us));

@@ -520,7 +520,7 @@ mod tests {
     }
 
     #[test]
-    fn a_role_is_counted_in_all_databases_and_a_database_with_all_roles() {
+    fn role_counts_in_all_databases_and_database_with_all_roles() {
         let mut tally = Tally::default();
         for (role, database) in [(1, 7), (1, 8), (2, 7)] {
             tally.add(&key(role, database), 2);
@@ -532,7 +532,7 @@ mod tests {
     }
 
     #[test]
-    fn who_has_none_any_more_is_forgotten() {
+    fn tally_forgets_roles_and_databases_that_count_none() {
         let mut tally = Tally::default();
         tally.add(&key(1, 7), 3);
         tally.add(&key(2, 7), 0);

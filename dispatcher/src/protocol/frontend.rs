@@ -361,7 +361,7 @@ mod tests {
     }
 
     #[test]
-    fn lengths_out_of_bounds_are_refused_and_huge_ones_cost_no_memory() {
+    fn bad_lengths_are_refused_and_huge_ones_cost_no_memory() {
         for (message_type, length, good) in [
             (b'Q', 3u32, false),
             (b'Q', 0, false),

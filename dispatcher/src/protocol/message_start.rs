@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn a_query_is_read_when_it_is_whole_and_not_before() {
+    fn query_is_read_when_whole_and_not_before() {
         let query = message(b'Q', 20);
         for sent in 0..query.len() {
             let needs = match sent {
@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn a_batch_is_read_when_something_in_it_is_answered() {
+    fn batch_is_read_when_one_of_its_messages_is_answered() {
         let parts = [message(b'P', 9), message(b'B', 12), message(b'E', 5)];
         let batch = parts.concat();
         let pauses = Start::Pauses {
@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn data_of_a_copy_that_has_failed_is_taken_when_it_is_whole() {
+    fn data_of_a_failed_copy_is_taken_when_whole() {
         assert_eq!(all(&message(b'd', 50)[..20]), Start::Needs(55));
         for left in [b'd', b'c', b'f'] {
             assert_eq!(all(&message(left, 50)), Start::Ready);

@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn a_backend_has_started_when_it_is_ready_in_whatever_pieces_it_says_so() {
+    fn backend_has_started_when_ready_in_pieces_of_any_size() {
         let (_, packet) = BackendStart::begin(b"alice", b"db", &[(b"options", b"-c a=b")]);
         assert!(packet[8..].starts_with(b"user\0alice\0database\0db\0options\0-c a=b\0"));
         let bytes = started();
@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_answered_that_asks_for_a_proof_and_nothing_is_taken_before_its_time() {
+    fn start_answers_no_proof_request_and_takes_no_early_message() {
         for make in [
             |out: &mut Vec<u8>| messages::authentication_cleartext(out),
             |out: &mut Vec<u8>| messages::authentication_sasl(out, &["SCRAM-SHA-256"]),

@@ -93,7 +93,7 @@ fn startup_packet_is_taken_apart() {
 }
 
 #[test]
-fn database_defaults_to_user_and_names_are_cut_as_stock_cuts_them() {
+fn database_defaults_to_user_and_names_are_cut_as_in_stock() {
     assert_eq!(good(b"user\0u\0\0").database, b"u");
     assert_eq!(good(b"database\0\0user\0u\0\0").database, b"u");
     let long = [b'x'; 100];
@@ -164,7 +164,7 @@ fn malformed_packets_get_stocks_answers() {
 }
 
 #[test]
-fn a_name_without_terminator_at_the_very_end_is_stocks_layout_error_too() {
+fn final_name_without_terminator_is_a_layout_error_as_in_stock() {
     // Stock puts a zero byte behind the packet: "a\0b" reads as a pair, and the offset then
     // lies past the end.
     assert_eq!(bad(&hello(b"user\0u\0a\0b")).0, "08P01");
@@ -292,7 +292,7 @@ fn encryption_is_refused_once_for_each_kind() {
 }
 
 #[test]
-fn gss_encryption_is_another_s_to_begin_where_it_is_offered_and_once() {
+fn gss_encryption_is_left_to_another_if_offered_and_only_once() {
     let gss = packet(GSS_REQUEST_CODE, b"");
     let offering = || StartupReader::new(15, Tls::Refused).offering_gss(true);
     let mut reader = offering();
@@ -317,7 +317,7 @@ fn gss_encryption_is_another_s_to_begin_where_it_is_offered_and_once() {
 }
 
 #[test]
-fn within_tls_from_the_first_byte_on_a_request_for_more_is_refused_once() {
+fn direct_tls_refuses_a_request_for_more_encryption_once() {
     let (ssl, gss) = (packet(SSL_REQUEST_CODE, b""), packet(GSS_REQUEST_CODE, b""));
     let mut reader = StartupReader::within_direct_tls(17);
     assert_eq!(reader.feed(&ssl), (8, StartupEvent::Answer(b'N')));

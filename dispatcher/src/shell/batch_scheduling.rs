@@ -193,7 +193,7 @@ impl CloseLook {
 
     /// Counts one wait. True if long waits make up most of the total, and exceed what all waits
     /// of an acceptable average would add up to; the close look is then finished.
-    fn somebody_computes(&mut self, wait_ns: u64, right_us: u64) -> bool {
+    fn has_computing_peer(&mut self, wait_ns: u64, right_us: u64) -> bool {
         let right_ns = right_us * 1000;
         self.left -= 1;
         self.all_ns += wait_ns;
@@ -283,7 +283,7 @@ impl Decision {
         if !may_be {
             self.interrupt_again();
         } else if self.close_look.left > 0 {
-            if self.close_look.somebody_computes(wait_ns, right_us) {
+            if self.close_look.has_computing_peer(wait_ns, right_us) {
                 self.interrupt_again();
                 self.not_before_us = now.at_us + self.pause_us;
                 self.pause_us = (2 * self.pause_us).min(PAUSE_MOST_US);
@@ -327,7 +327,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn many_log_ins_for_which_clients_compute_are_seen_within_a_moment_and_few_are_not() {
+    fn many_computing_log_ins_are_seen_within_a_moment_and_few_not() {
         let mut computed = Computed::default();
         assert!(!computed.are_many(50, 99_999), "not counted yet");
         assert!(computed.are_many(50, 100_000));
@@ -395,7 +395,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_often_woken_and_hardly_waits_interrupts_nobody() {
+    fn thread_that_often_wakes_and_hardly_waits_interrupts_no_other() {
         let mut looks = looks();
         assert!((0..100).all(|_| looks.look(10_000, 100)));
         assert!(!looks.look(2_000_000, 100), "seldom");
@@ -403,7 +403,7 @@ mod tests {
     }
 
     #[test]
-    fn who_waits_for_others_that_compute_interrupts_them_for_longer_each_time() {
+    fn thread_that_waits_for_computing_ones_interrupts_ever_longer() {
         let mut looks = looks();
         let mut pauses = Vec::new();
         for _ in 0..9 {
@@ -417,7 +417,7 @@ mod tests {
     }
 
     #[test]
-    fn who_waits_in_a_queue_of_its_like_interrupts_nobody() {
+    fn thread_that_waits_in_queue_of_its_like_interrupts_no_other() {
         let mut looks = looks();
         assert!(looks.look(10_000, 50));
         for _ in 0..5 {
@@ -439,7 +439,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_seldom_woken_amid_a_close_look_has_the_usual_policy_and_begins_anew() {
+    fn rare_wake_ups_end_a_close_look_and_restore_the_usual_policy() {
         let mut looks = looks();
         assert!(looks.look(10_000, 50) && looks.look(10_000, 300));
         assert!(looks.look(4_000, 4_000));
@@ -450,7 +450,7 @@ mod tests {
     }
 
     #[test]
-    fn when_it_has_gone_well_for_as_long_it_begins_with_a_short_pause_again() {
+    fn pause_is_short_again_after_an_equally_long_good_time() {
         let mut looks = looks();
         looks.meet_who_computes(4);
         for _ in 0..40 {
@@ -460,7 +460,7 @@ mod tests {
     }
 
     #[test]
-    fn a_crowd_in_whose_queue_none_computes_does_not_keep_the_pause_long() {
+    fn crowd_without_computing_processes_does_not_keep_pause_long() {
         let mut looks = looks();
         looks.meet_who_computes(2);
         for _ in 0..400 {
@@ -472,7 +472,7 @@ mod tests {
     }
 
     #[test]
-    fn who_waits_nearly_as_long_with_the_usual_policy_interrupts_nobody() {
+    fn thread_with_nearly_same_wait_by_usual_policy_interrupts_none() {
         let mut looks = looks();
         assert!(looks.look(10_000, 400));
         assert!(looks.look(10_000, 1_100) && looks.next == WAKES_A_LOOK);

@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_job_holds_up_no_other_and_ends_with_who_waits_for_it() {
+    fn long_job_delays_no_other_and_ends_when_its_login_is_gone() {
         let (give, take) = mpsc::channel();
         let (endless_wanted, endless) = job(1, u32::MAX);
         let (_long_wanted, long) = job(2, 3 * SLICE_ITERATIONS);

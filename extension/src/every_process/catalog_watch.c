@@ -157,7 +157,7 @@ baton_role_by_oid(Oid oid, BatonRole *role)
 }
 
 char *
-baton_superuser_who_may_log_in(void)
+baton_first_login_superuser(void)
 {
 	Relation	catalog = table_open(AuthIdRelationId, AccessShareLock);
 	SysScanDesc scan = systable_beginscan(catalog, InvalidOid, false, NULL, 0, NULL);

@@ -76,7 +76,7 @@ extern bool baton_role_by_oid(Oid oid, BatonRole *role);
  * The bootstrap superuser's name if it may log in, else another superuser's;
  * NULL if none may.
  */
-extern char *baton_superuser_who_may_log_in(void);
+extern char *baton_first_login_superuser(void);
 
 /* Overwrites the verifier, which is no longer needed. */
 extern void baton_role_wipe(BatonRole *role);

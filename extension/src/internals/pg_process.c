@@ -105,7 +105,7 @@ set_mark(volatile EntryMark *mark, int pid)
 }
 
 void
-baton_entry_begin_as_nobody(SockAddr *address)
+baton_entry_begin_without_session(SockAddr *address)
 {
 	set_mark(address_mark(address), 0);
 }

@@ -35,7 +35,7 @@ extern TimestampTz baton_sound_timestamp(int64 timestamp);
  * so that the entry which the server makes of it belongs to a pooled backend
  * without a session from its beginning.
  */
-extern void baton_entry_begin_as_nobody(SockAddr *address);
+extern void baton_entry_begin_without_session(SockAddr *address);
 
 /*
  * This backend's own entry: shows this session (NULL: none) from now on, with

@@ -128,7 +128,7 @@ typedef struct BatonPlacedContext
  */
 typedef struct BatonPlacedIdentity
 {
-	bool		is_nobody;		/* shows no session */
+	bool		shows_no_session;	/* shows no session */
 	bool		is_relayed;		/* the dispatcher relays its TLS */
 	uint16		family;			/* family of the address in address_text */
 	uint8		address[16];

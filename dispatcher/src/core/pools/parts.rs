@@ -304,7 +304,7 @@ mod ready_queue_tests {
     }
 
     #[test]
-    fn the_counter_is_left_alone_while_somebody_may_be_taking() {
+    fn counter_is_left_alone_while_a_backend_may_be_taking() {
         for queued in [0, 1] {
             assert!(!counter_is_wrong(true, true, queued));
             assert!(!counter_is_wrong(false, true, queued));

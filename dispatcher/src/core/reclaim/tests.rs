@@ -49,7 +49,7 @@ fn free(slot: u32, pool: u32, free_for_us: u64) -> Holding {
 }
 
 #[test]
-fn who_waits_longest_comes_first_if_he_has_nothing_or_is_late() {
+fn longest_wait_comes_first_if_pool_has_no_backend_or_is_late() {
     let of = |pool, backends, waited_us| Claim {
         pool,
         ..claim(backends, waited_us)
@@ -76,7 +76,7 @@ fn the_largest_pools_give_up_first_and_what_is_free_before_that() {
 }
 
 #[test]
-fn a_larger_pool_whose_turn_has_begun_keeps_nobody_s_turn_from_ending() {
+fn larger_pool_in_a_new_turn_keeps_no_other_turn_from_ending() {
     let new = |slot| Holding {
         since_us: NOW_US,
         ..held(slot, 2, 2)
@@ -86,7 +86,7 @@ fn a_larger_pool_whose_turn_has_begun_keeps_nobody_s_turn_from_ending() {
 }
 
 #[test]
-fn where_turns_are_taken_the_one_that_is_over_for_longest_ends_first() {
+fn turn_that_is_over_for_longest_ends_first() {
     let since = |slot, over_us| Holding {
         since_us: NOW_US - TURN_US - over_us,
         ..held(slot, slot, 1)
@@ -108,12 +108,15 @@ fn where_turns_are_taken_the_one_that_is_over_for_longest_ends_first() {
 }
 
 #[test]
-fn nobody_gives_to_himself() {
+fn no_pool_gives_a_backend_to_itself() {
     let own = Holding {
         pool: 9,
         ..free(1, 9, 30_000)
     };
-    assert_eq!(rules().choose(&claim(1, 9_000_000), &[own]), Choice::Nobody);
+    assert_eq!(
+        rules().choose(&claim(1, 9_000_000), &[own]),
+        Choice::NoBackend
+    );
 }
 
 #[test]
@@ -123,7 +126,7 @@ fn a_pool_keeps_for_a_turn_what_it_has_got() {
         ..held(1, 1, 1)
     };
     let choose = |held| rules().choose(&claim(0, 500_000), &[held]);
-    assert_eq!(choose(since(NOW_US - TURN_US + 1)), Choice::Nobody);
+    assert_eq!(choose(since(NOW_US - TURN_US + 1)), Choice::NoBackend);
     assert_eq!(choose(since(NOW_US - TURN_US)), Choice::First(vec![1]));
     // Unless the pool has no use for it.
     let unused = Holding {
@@ -151,7 +154,7 @@ fn a_round_of_turns_fits_into_the_wait_that_is_allowed() {
         ..held(1, 1, 1)
     };
     let rules = Rules::new(NOW_US, 1_000_000, 4, 100, PASSING_US);
-    assert_eq!(rules.choose(&claim(0, 500_000), &[new]), Choice::Nobody);
+    assert_eq!(rules.choose(&claim(0, 500_000), &[new]), Choice::NoBackend);
     let served = Holding {
         has_served: true,
         ..new
@@ -166,41 +169,44 @@ fn a_round_of_turns_fits_into_the_wait_that_is_allowed() {
 fn a_pool_that_has_some_takes_from_a_larger_one_only() {
     let choose = |backends, of| rules().choose(&claim(backends, 500_000), &[held(1, 1, of)]);
     assert_eq!(choose(1, 3), Choice::First(vec![1]));
-    assert_eq!(choose(1, 2), Choice::Nobody);
-    assert_eq!(choose(1, 1), Choice::Nobody);
+    assert_eq!(choose(1, 2), Choice::NoBackend);
+    assert_eq!(choose(1, 1), Choice::NoBackend);
     // And not before it has waited for a turn.
     let now = rules().choose(&claim(1, TURN_US - 1), &[held(1, 1, 3)]);
-    assert_eq!(now, Choice::Nobody);
+    assert_eq!(now, Choice::NoBackend);
     // Nor from a pool whose sessions wait longer.
     let waits = Holding {
         waits_since_us: Some(NOW_US - 600_000),
         ..held(1, 1, 3)
     };
-    assert_eq!(rules().choose(&claim(1, 500_000), &[waits]), Choice::Nobody);
+    assert_eq!(
+        rules().choose(&claim(1, 500_000), &[waits]),
+        Choice::NoBackend
+    );
 }
 
 #[test]
-fn a_pool_that_lacks_one_for_long_takes_it_however_short_its_sessions_wait() {
+fn pool_that_lacks_a_backend_for_long_takes_it_on_short_waits() {
     let lacking = |backends| Claim {
         is_lacking: true,
         ..claim(backends, 1_000)
     };
     let choose = |backends, held| rules().choose(&lacking(backends), &[held]);
     assert_eq!(choose(1, held(1, 1, 3)), Choice::First(vec![1]));
-    assert_eq!(choose(1, held(1, 1, 2)), Choice::Nobody);
+    assert_eq!(choose(1, held(1, 1, 2)), Choice::NoBackend);
     // Not before the other pool's turn is over, nor from a pool that got the backend because it is
     // late.
     let new = Holding {
         since_us: NOW_US - 1,
         ..held(1, 1, 3)
     };
-    assert_eq!(choose(1, new), Choice::Nobody);
+    assert_eq!(choose(1, new), Choice::NoBackend);
     let waits = |waited_us| Holding {
         waits_since_us: Some(NOW_US - waited_us),
         ..held(1, 1, 3)
     };
     assert_eq!(choose(1, waits(LATE_US - 1)), Choice::First(vec![1]));
-    assert_eq!(choose(1, waits(LATE_US)), Choice::Nobody);
+    assert_eq!(choose(1, waits(LATE_US)), Choice::NoBackend);
 }
 
 #[test]
@@ -237,7 +243,7 @@ fn a_pool_lacks_a_backend_that_wants_one_most_of_the_time() {
 fn what_a_pool_has_may_be_held_for_ever() {
     let all = [held(1, 1, 1), held(2, 2, 2)];
     let choose = |waited_us| rules().choose(&claim(1, waited_us), &all);
-    assert_eq!(choose(LATE_US - 1), Choice::Nobody);
+    assert_eq!(choose(LATE_US - 1), Choice::NoBackend);
     assert_eq!(choose(LATE_US), Choice::First(vec![2]));
     assert_eq!(choose(5_000_000), Choice::First(vec![1, 2]));
     // The backends of the larger pools may also be held for ever.
@@ -247,7 +253,7 @@ fn what_a_pool_has_may_be_held_for_ever() {
 }
 
 #[test]
-fn who_asks_now_and_then_comes_before_those_that_always_do() {
+fn pool_that_asks_now_and_then_precedes_those_that_always_ask() {
     let without = |pool, without_us: u64, waited_us| Claim {
         pool,
         without_since_us: NOW_US - without_us,
@@ -273,7 +279,7 @@ fn who_asks_now_and_then_comes_before_those_that_always_do() {
 }
 
 #[test]
-fn a_silent_pool_keeps_its_last_backend_from_who_has_some() {
+fn silent_pool_keeps_its_last_backend_from_pools_that_have_some() {
     let mut all: Vec<Holding> = (0..6).map(|slot| held(slot, 9, 6)).collect();
     all.extend([
         free(6, 6, 5_000_000),
@@ -285,18 +291,18 @@ fn a_silent_pool_keeps_its_last_backend_from_who_has_some() {
     assert_eq!(choose(6), Choice::Free(8));
     all.pop();
     let choose = |backends| rules().choose(&claim(backends, 500_000), &all);
-    assert_eq!(choose(6), Choice::Nobody);
+    assert_eq!(choose(6), Choice::NoBackend);
     assert_eq!(choose(0), Choice::Free(6));
 }
 
 #[test]
-fn what_is_reserved_is_nobody_else_s() {
+fn reserved_backend_goes_to_no_other_pool() {
     let reserved = Holding {
         is_reserved: true,
         ..held(1, 1, 2)
     };
     let choose = |waited_us| rules().choose(&claim(0, waited_us), &[reserved]);
-    assert_eq!(choose(9_000_000), Choice::Nobody);
+    assert_eq!(choose(9_000_000), Choice::NoBackend);
     assert_eq!(choose_surplus(&[reserved]), Choice::First(vec![1]));
     // The pool with the reserve takes a backend at once, but not another pool's last one.
     let owed = Claim {
@@ -307,7 +313,7 @@ fn what_is_reserved_is_nobody_else_s() {
     };
     let choose = |of| rules().choose(&owed, &[held(1, 1, of)]);
     assert_eq!(choose(2), Choice::First(vec![1]));
-    assert_eq!(choose(1), Choice::Nobody);
+    assert_eq!(choose(1), Choice::NoBackend);
 }
 
 #[test]
@@ -318,14 +324,14 @@ fn shares_and_turns_go_by_weight() {
     };
     let choose = |of| rules().choose(&claim(1, 500_000), &[heavy(of)]);
     // Six to two is the intended share.
-    assert_eq!(choose(6), Choice::Nobody);
+    assert_eq!(choose(6), Choice::NoBackend);
     assert_eq!(choose(7), Choice::First(vec![1]));
     let since = |since_us| Holding {
         since_us,
         ..heavy(1)
     };
     let choose = |held| rules().choose(&claim(0, 500_000), &[held]);
-    assert_eq!(choose(since(NOW_US - 3 * TURN_US + 1)), Choice::Nobody);
+    assert_eq!(choose(since(NOW_US - 3 * TURN_US + 1)), Choice::NoBackend);
     assert_eq!(choose(since(NOW_US - 3 * TURN_US)), Choice::First(vec![1]));
 }
 
@@ -353,7 +359,7 @@ fn a_round_of_many_pools_takes_shorter_turns() {
 }
 
 #[test]
-fn a_place_is_for_whom_it_was_made_then_for_who_has_none_then_for_who_waits_longest() {
+fn place_is_for_meant_pool_then_empty_pool_then_longest_wait() {
     let mut pools = [(1, 0, 30), (2, 1, 10), (3, 0, 20), (4, 1, 40), (5, 1, 5)];
     pools.sort_by_key(|(pool, backends, since)| {
         place_key(&[4], *pool, (*backends, *backends), *since)
@@ -362,12 +368,12 @@ fn a_place_is_for_whom_it_was_made_then_for_who_has_none_then_for_who_waits_long
 }
 
 #[test]
-fn too_many_go_free_ones_first_then_whoever_comes_to_a_boundary() {
+fn surplus_takes_free_backends_first_then_first_at_a_boundary() {
     let all = [held(1, 1, 1), held(2, 2, 2), held(3, 2, 2)];
     assert_eq!(choose_surplus(&all), Choice::First(vec![1, 2, 3]));
     let all = [held(2, 2, 2), free(4, 4, 10)];
     assert_eq!(choose_surplus(&all), Choice::Free(4));
-    assert_eq!(choose_surplus(&[]), Choice::Nobody);
+    assert_eq!(choose_surplus(&[]), Choice::NoBackend);
 }
 
 /// Pools with `clients` each that ask without pause. An answer takes 10 ms, and the replacement of
@@ -503,7 +509,7 @@ fn as_many_backends_as_pools_stay_where_they_are() {
 }
 
 #[test]
-fn nobody_waits_too_long_for_turns_however_short_the_wait_and_many_the_pools() {
+fn no_pool_waits_too_long_for_turns_with_short_waits_many_pools() {
     for (pools, timeout_us) in [(8, 500_000), (40, 1_000_000), (40, 0)] {
         let (answers, longest_us, _) = simulate(&vec![1; pools], 4, timeout_us);
         assert!(answers.iter().all(|count| *count > 0), "{answers:?}");

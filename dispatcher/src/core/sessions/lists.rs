@@ -119,7 +119,7 @@ impl Sessions {
     }
 
     /// The number of the pool or tenant whose list of this kind a session belongs to.
-    fn whose(&self, of: Of, index: u32) -> u32 {
+    fn list_owner(&self, of: Of, index: u32) -> u32 {
         let session = &self.table[index as usize];
         match of {
             Of::Pool | Of::Waiting => session.pool,
@@ -267,7 +267,7 @@ impl Sessions {
     /// Links a session into its list by turn: usually at the end, or where it was.
     fn link_by_turn(&mut self, of: Of, index: u32) {
         let turn = self.table[index as usize].turn;
-        let list = *self.of(self.whose(of, index), of);
+        let list = *self.of(self.list_owner(of, index), of);
         let is_last = list.last == NONE || self.table[list.last as usize].turn < turn;
         if is_last {
             return self.link(of, index, NONE);
@@ -296,14 +296,14 @@ impl Sessions {
         let is_in_list = found.is_live
             && matches!(found.whereabouts, Whereabouts::Waiting(_))
             && is_in_line
-            && self.whose(of, next) == self.whose(of, index);
+            && self.list_owner(of, next) == self.list_owner(of, index);
         let before = self.table.get(found.links[of.link()].before as usize);
         is_in_list && found.turn > turn && before.is_none_or(|before| before.turn < turn)
     }
 
     /// Links a session before `next`, or at the end.
     fn link(&mut self, of: Of, index: u32, next: u32) {
-        let (link, whose) = (of.link(), self.whose(of, index));
+        let (link, whose) = (of.link(), self.list_owner(of, index));
         let before = match self.table.get(next as usize) {
             Some(found) => found.links[link].before,
             None => self.of(whose, of).last,
@@ -324,7 +324,7 @@ impl Sessions {
     }
 
     fn unlink(&mut self, of: Of, index: u32) {
-        let (link, whose) = (of.link(), self.whose(of, index));
+        let (link, whose) = (of.link(), self.list_owner(of, index));
         let Link { before, after } = self.table[index as usize].links[link];
         match self.table.get_mut(before as usize) {
             Some(found) => found.links[link].after = after,

@@ -125,7 +125,7 @@ impl Sessions {
 
     /// A session of this tenant may be served now, and none of the tenants before it. These save
     /// nothing up meanwhile: their clocks follow, so that they do not hold back the pool's.
-    pub fn pass_over_those_before(&mut self, tenant: u32) {
+    pub fn pass_over_earlier(&mut self, tenant: u32) {
         let of_tenant = &self.of_tenants[tenant as usize];
         let clock = of_tenant.share.clock;
         let turns = &mut self.of_pools[of_tenant.pool as usize].turns;
@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn who_was_silent_is_next_and_has_saved_nothing_up() {
+    fn silent_tenant_is_next_and_has_saved_no_turns_up() {
         let mut sessions = waiting([9, 9, 0]);
         served(&mut sessions, 1_000);
         let id = sessions.create((2, 0), |_| true).unwrap();
@@ -279,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn who_has_no_room_is_passed_over_and_asks_for_no_backend() {
+    fn tenant_without_room_is_passed_over_and_asks_for_no_backend() {
         let mut sessions = waiting([5, 3, 0]);
         sessions.set_room(0, Some(2));
         assert_eq!((sessions.waiting(0), sessions.servable(0)), (8, 5));
@@ -297,7 +297,7 @@ mod tests {
         let mut served_in_stall = [0_usize; 3];
         for _ in 0..12 {
             let tenant = sessions.tenants_in_turn(0).find(|it| *it > 0).unwrap();
-            sessions.pass_over_those_before(tenant);
+            sessions.pass_over_earlier(tenant);
             let id = sessions.first_of_tenant(tenant).unwrap();
             served_in_stall[tenant as usize] += 1;
             assert!(served_in_stall[1].abs_diff(served_in_stall[2]) <= 1);
@@ -335,7 +335,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_did_not_get_away_is_the_next_all_the_same() {
+    fn session_is_still_next_after_a_failed_hand_over() {
         let mut sessions = waiting([2, 2, 0]);
         for _ in 0..5 {
             let id = sessions.first_waiting(0).unwrap();

@@ -5,7 +5,7 @@ use super::shell::Shell;
 use crate::core::backends::Life;
 use crate::core::scan::JOBS;
 use crate::core::sessions::{Of, Whereabouts};
-use crate::core::{index_of, Backend, Core, PoolMode, SessionId, Tally, Tells, Whose, Words};
+use crate::core::{index_of, Backend, Core, Ownership, PoolMode, SessionId, Tally, Tells, Words};
 use std::collections::BTreeMap;
 
 /// The counts of a tenant's sessions.
@@ -311,10 +311,14 @@ impl Shell {
             | FromBackend::Outdated
             | FromBackend::Closed => return,
         };
-        let whose = self.core.whose(slot, id, tells, &self.world);
+        let ownership = self.core.ownership(slot, id, tells, &self.world);
         let session = self.core.sessions().get(id);
         let place = session.map(|session| session.whereabouts());
-        assert_ne!(whose, Whose::NotTheirs, "{slot}: {message:?}, {place:?}");
+        assert_ne!(
+            ownership,
+            Ownership::Foreign,
+            "{slot}: {message:?}, {place:?}"
+        );
     }
 
     /// Backends are told to keep sessions exactly as their limits say. When they are not told any

@@ -77,7 +77,7 @@ fn left(steady: &Steady<'_>) -> Vec<usize> {
 }
 
 #[test]
-fn who_waits_in_vain_for_a_second_gets_the_place_of_who_became_dedicated_last() {
+fn session_that_waits_one_second_replaces_newest_dedicated_one() {
     let crowds = crowds();
     let mut steady = begin(&crowds, may_be_dedicated(2, 4, 6));
     let waited_us = waits_us(&mut steady).expect("it is served");
@@ -88,7 +88,7 @@ fn who_waits_in_vain_for_a_second_gets_the_place_of_who_became_dedicated_last() 
 }
 
 #[test]
-fn where_nobody_may_wait_for_long_it_is_after_a_quarter_of_that() {
+fn short_wait_timeout_ends_dedicated_session_after_a_quarter() {
     let crowds = crowds();
     let limits = Limits {
         session_wait_timeout_us: 2_000_000,
@@ -99,7 +99,7 @@ fn where_nobody_may_wait_for_long_it_is_after_a_quarter_of_that() {
 }
 
 #[test]
-fn who_is_dedicated_stays_while_nobody_waits() {
+fn dedicated_session_stays_while_no_session_waits() {
     let crowds = crowds();
     let mut steady = begin(&crowds, may_be_dedicated(2, 4, 6));
     steady.go_on(5_000_000, false);
@@ -107,7 +107,7 @@ fn who_is_dedicated_stays_while_nobody_waits() {
 }
 
 #[test]
-fn who_is_dedicated_within_the_bound_is_in_nobody_s_way() {
+fn dedicated_session_within_the_bound_delays_no_other_session() {
     let crowds = crowds();
     let mut steady = begin(&crowds, may_be_dedicated(6, 1, 7));
     let waited_us = waits_us(&mut steady).expect("it is served");

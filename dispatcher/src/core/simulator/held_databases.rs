@@ -47,7 +47,7 @@ fn all_sessions_of_a_held_database_are_told_at_once() {
 }
 
 #[test]
-fn backends_of_a_database_without_sessions_go_when_a_statement_asks() {
+fn backends_of_database_without_sessions_go_when_statement_asks() {
     let crowds = [quiet(0)];
     let mut steady = Steady::new(&crowds, limits(2));
     steady.go_on(200_000, false);

@@ -76,7 +76,7 @@ fn pools_of_a_role_follow_its_limits_so_many_in_a_round() {
 
 /// The limits of other roles become known meanwhile, and each begins anew.
 #[test]
-fn two_roles_whose_limits_change_again_and_again_follow_the_last_ones() {
+fn two_roles_with_ever_changing_limits_follow_the_last_ones() {
     let crowds = crowds();
     let mut steady = of_one_role(&crowds);
     let shell = &mut steady.shell;
@@ -112,7 +112,7 @@ fn two_roles_whose_limits_change_again_and_again_follow_the_last_ones() {
 }
 
 #[test]
-fn a_tenant_that_is_made_meanwhile_takes_nobody_s_turn() {
+fn tenant_that_is_made_meanwhile_takes_no_turn_of_another() {
     let crowds = crowds();
     let mut steady = of_one_role(&crowds);
     let shell = &mut steady.shell;

@@ -83,7 +83,7 @@ fn refuse(steady: &mut Steady<'_>, most: usize) -> usize {
 
 /// All pools have a free backend, and a session asks in another database.
 #[test]
-fn a_server_that_is_full_has_room_when_one_that_is_free_has_gone() {
+fn full_server_has_room_after_a_free_backend_has_gone() {
     let role = 25;
     let crowds: Vec<Crowd> = (0..40)
         .map(|pool| Crowd {

@@ -17,7 +17,7 @@ pub(super) fn ask(steady: &mut Steady<'_>, id: SessionId) {
 
 /// The last backend is free, and sleeps; all others are busy for long.
 #[test]
-fn who_asks_where_the_first_of_very_many_backends_are_busy_does_not_wait_for_a_tick() {
+fn session_behind_many_busy_backends_does_not_wait_for_a_tick() {
     let crowds = [Crowd {
         clients: BACKENDS,
         // As long as it takes to start them all.
@@ -58,7 +58,7 @@ fn who_asks_where_the_first_of_very_many_backends_are_busy_does_not_wait_for_a_t
 }
 
 #[test]
-fn where_sessions_keep_backends_no_longer_those_are_woken_so_many_in_a_round() {
+fn backends_that_lose_dedicated_sessions_are_woken_in_rounds() {
     let crowds = [Crowd {
         clients: BACKENDS,
         ..quiet(0)
@@ -132,7 +132,7 @@ fn in_turns(backends_for_steals: usize, pause_us: u64) -> usize {
 }
 
 #[test]
-fn who_often_takes_another_s_backend_gets_one_and_up_to_a_bound() {
+fn session_that_often_steals_gets_its_own_backend_up_to_a_bound() {
     assert_eq!(in_turns(4, 400), 2);
     assert_eq!(in_turns(1, 400), 1);
     assert_eq!(in_turns(4, 2_000), 1, "who comes back later");
@@ -140,7 +140,7 @@ fn who_often_takes_another_s_backend_gets_one_and_up_to_a_bound() {
 
 /// There are as many pools as sessions and backends, and some of them are unused.
 #[test]
-fn who_is_to_have_a_pool_of_his_own_gets_the_place_of_one_that_nobody_uses() {
+fn new_pool_gets_the_place_of_an_unused_pool() {
     const USED: usize = 300;
     let crowds: Vec<Crowd> = (0..700)
         .map(|pool| busy(pool, usize::from(pool < USED)))

@@ -115,7 +115,7 @@ fn all_pools_of_a_role_are_woken_when_there_is_memory_again() {
 
 /// No session speaks meanwhile.
 #[test]
-fn who_is_kept_for_want_of_memory_is_woken_when_others_give_some_back() {
+fn session_kept_for_want_of_memory_wakes_when_others_free_some() {
     let crowds = [Crowd {
         clients: 2,
         think_us: 1_000_000_000,

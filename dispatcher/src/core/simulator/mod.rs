@@ -40,7 +40,7 @@ mod sweeps;
 mod the_end;
 mod told;
 mod turns;
-mod who_waits;
+mod unserved_sessions;
 mod world;
 
 use scenario::Scenario;
@@ -175,7 +175,7 @@ fn seeds_that_have_found_something_find_nothing_more() {
 /// Runs a number of seeds, or seeds for a time, or one seed; from the first on, or from
 /// `BATON_SIMULATE_FROM`.
 #[test]
-fn whatever_happens_who_waits_is_served_and_nothing_is_lost() {
+fn every_waiting_session_is_served_and_no_resource_is_lost() {
     let number = |name: &str| std::env::var(name).ok()?.parse::<u64>().ok();
     let only = number("BATON_SIMULATE_SEED");
     let seconds = number("BATON_SIMULATE_SECONDS");

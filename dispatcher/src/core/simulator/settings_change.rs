@@ -57,7 +57,7 @@ fn the_launcher_is_asked_about_all_limits_some_in_a_round() {
 }
 
 #[test]
-fn and_about_those_alone_whose_settings_have_changed() {
+fn launcher_is_asked_only_about_roles_with_changed_settings() {
     let crowds = each_with_one();
     let mut steady = tenants(&crowds);
     steady.shell.asked_limits.clear();
@@ -106,7 +106,7 @@ fn no_change_costs_a_session_that_was_there_its_backend() {
 
 /// And sessions from before the change are served by these backends as well.
 #[test]
-fn who_comes_after_a_reload_is_served_by_backends_from_after_it() {
+fn session_after_a_reload_is_served_by_backends_from_after_it() {
     let crowds = [crowd(0, 18)];
     let mut steady = with_all_backends(&crowds, limits(18));
     let number = only_pool(&steady);
@@ -125,7 +125,7 @@ fn who_comes_after_a_reload_is_served_by_backends_from_after_it() {
 }
 
 #[test]
-fn one_that_starts_as_it_changes_serves_who_came_before() {
+fn backend_that_starts_during_change_serves_earlier_session() {
     let crowds = [crowd(0, 0)];
     let mut steady = Steady::new(&crowds, limits(8));
     let old = steady.log_in(0);
@@ -145,7 +145,7 @@ fn one_that_starts_as_it_changes_serves_who_came_before() {
 /// The settings change again before each session comes: each has the backend that was started for
 /// it.
 #[test]
-fn who_comes_while_they_change_all_the_time_is_served() {
+fn session_is_served_while_settings_change_all_the_time() {
     let crowds = [crowd(0, 0)];
     let mut steady = Steady::new(&crowds, limits(2));
     for _ in 0..5 {
@@ -163,7 +163,7 @@ fn who_comes_while_they_change_all_the_time_is_served() {
 
 /// Their pool_mode is no longer dedicated.
 #[test]
-fn very_many_backends_that_keep_their_sessions_no_longer_are_woken_some_in_a_round() {
+fn many_backends_no_longer_dedicated_are_woken_some_in_a_round() {
     let crowds = [crowd(0, BACKENDS)];
     let mut steady = with_all_backends(&crowds, limits(BACKENDS));
     let set = |steady: &mut Steady<'_>, mode| {

@@ -412,7 +412,7 @@ fn a_limit_of_one_tenant_starts_no_backend_for_those_beyond() {
 }
 
 #[test]
-fn what_is_reserved_in_a_pool_is_there_whoever_else_asks() {
+fn reserve_within_a_pool_is_there_whatever_other_roles_ask() {
     let reserving = Crowd {
         clients: 2,
         reserve: 2,
@@ -477,7 +477,7 @@ fn where_turns_are_taken_a_turn_is_longer_by_weight() {
 }
 
 #[test]
-fn fifty_busy_users_on_eight_backends_are_served_evenly_within_seconds() {
+fn fifty_busy_users_on_eight_backends_are_served_evenly_soon() {
     let crowds: Vec<Crowd> = (0..50).map(|pool| busy(pool, 2)).collect();
     let mut steady = Steady::new(&crowds, limits(8));
     // As on a busy machine.
@@ -514,7 +514,7 @@ fn turns_are_as_long_as_passing_backends_on_is_dear() {
 }
 
 #[test]
-fn what_is_reserved_is_there_whoever_else_asks() {
+fn reserve_of_a_pool_is_there_whatever_other_pools_ask() {
     let reserving = Crowd {
         clients: 2,
         reserve: 2,
@@ -540,7 +540,7 @@ fn a_quiet_user_waits_for_no_crowd() {
 }
 
 #[test]
-fn who_is_quiet_or_new_does_not_wait_behind_a_crowd_of_his_own_user() {
+fn quiet_or_new_session_does_not_wait_behind_crowd_of_its_user() {
     let rare = Crowd {
         clients: 2,
         think_us: 300_000,
@@ -562,7 +562,7 @@ fn who_is_quiet_or_new_does_not_wait_behind_a_crowd_of_his_own_user() {
 }
 
 #[test]
-fn however_many_pools_want_a_backend_no_event_looks_at_all_of_them() {
+fn no_event_looks_at_all_of_many_pools_that_want_a_backend() {
     let crowds: Vec<Crowd> = (0..800).map(|pool| busy(pool, 1)).collect();
     let mut steady = Steady::new(&crowds, limits(16));
     // All have spoken.
@@ -601,7 +601,7 @@ fn those_that_always_ask_keep_every_other_turn() {
 /// A backend dies without a message. While its possible sessions are looked for, another backend
 /// starts.
 #[test]
-fn who_asks_while_a_dead_backend_s_sessions_are_looked_for_is_answered_once() {
+fn session_that_asks_as_a_backend_is_buried_is_answered_once() {
     let crowds = [Crowd {
         clients: 12_000,
         think_us: 1_000_000_000,

@@ -82,13 +82,13 @@ fn holder_waits_us(extra: Option<usize>, timeout_us: u64) -> Option<u64> {
 }
 
 #[test]
-fn who_has_what_all_backends_wait_for_gets_one_more_after_a_fifth_of_a_second() {
+fn holder_that_all_wait_for_gets_a_backend_after_200_ms() {
     let waited_us = holder_waits_us(None, 60_000_000).expect("it is served");
     assert!((200_000..300_000).contains(&waited_us), "{waited_us}");
 }
 
 #[test]
-fn where_nobody_may_wait_for_long_a_quarter_of_that_is_a_stall() {
+fn short_wait_timeout_makes_a_quarter_of_it_a_stall() {
     let waited_us = holder_waits_us(None, 400_000).expect("it is served");
     assert!((100_000..200_000).contains(&waited_us), "{waited_us}");
 }
@@ -112,7 +112,7 @@ fn no_more_are_added_than_may_be() {
 }
 
 #[test]
-fn where_all_compute_who_waits_is_served_and_what_was_added_goes_afterwards() {
+fn where_all_compute_waiting_are_served_and_added_backends_go() {
     let crowds = crowd(BACKENDS + 3, 6_000_000);
     let mut steady = begin(&crowds, may_add(None, 60_000_000));
     for at in 0..steady.members.len() {
@@ -176,7 +176,7 @@ fn others_are_served(is_in_one_pool: bool) {
 /// Two backends: one waits for a lock whose holder waits for a backend, the other is reserved for a
 /// pool without a request.
 #[test]
-fn who_has_what_others_wait_for_is_served_from_what_is_reserved() {
+fn holder_that_others_wait_for_is_served_from_the_reserve() {
     for is_in_one_pool in [false, true] {
         holder_is_served_from_what_is_reserved(is_in_one_pool);
     }
@@ -247,7 +247,7 @@ fn a_superuser_s_first_session_gets_one_beyond_the_ceiling() {
 
 /// Many other sessions wait beside the superuser's, and there are connections for all.
 #[test]
-fn for_a_superuser_in_need_one_backend_starts_and_not_one_in_each_round() {
+fn superuser_in_need_gets_one_backend_and_not_one_in_each_round() {
     let of = |pool, clients, is_superuser| Crowd {
         pool,
         is_superuser,
@@ -338,7 +338,7 @@ const TAKING_ALL: [(usize, Idles); 3] = [
 ];
 
 #[test]
-fn where_several_roles_idle_in_all_backends_one_of_the_largest_ends_for_one_that_has_none() {
+fn role_without_backend_gets_one_from_a_largest_idle_role() {
     for idles in [Idles::InTransaction, Idles::Unread] {
         let mut roles = TAKING_ALL;
         roles[0].1 = idles;

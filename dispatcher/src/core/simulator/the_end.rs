@@ -48,7 +48,7 @@ impl Scenario {
             assert!(
                 now_us < since_us + NOTHING_HAPPENS_US,
                 "nobody is served any more: {}",
-                self.who_waits()
+                self.unserved_sessions()
             );
             self.unlock_if_hopeless();
             // The client that has the lock asks for something, after all.
@@ -75,7 +75,7 @@ impl Scenario {
         assert!(
             self.is_at_rest(),
             "somebody is not served: {}",
-            self.who_waits()
+            self.unserved_sessions()
         );
         self.rest();
         self.summary.transactions += (self.shell.world.sessions.iter())
@@ -200,7 +200,7 @@ impl Scenario {
         assert!(
             self.shell.core.sessions().live() == 0,
             "sessions are left: {} {:?}",
-            self.who_waits(),
+            self.unserved_sessions(),
             self.shell
                 .core
                 .sessions()

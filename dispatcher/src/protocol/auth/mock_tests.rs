@@ -83,7 +83,7 @@ fn shortest(known: &[u8], method: Method, is_md5: bool, times: u32) -> (Duration
 }
 
 #[test]
-fn a_user_who_does_not_exist_costs_the_same_work() {
+fn login_of_an_absent_user_costs_the_same_work() {
     let made: ScramVerifier = MockSecret::random().verifier(b"alice");
     let key = || STANDARD.encode(rand::random::<[u8; 32]>());
     let (stored, server) = (key(), key());

@@ -180,7 +180,7 @@ fn malformed_final_messages_get_the_servers_texts() {
 }
 
 #[test]
-fn who_is_bound_to_another_certificate_is_refused() {
+fn client_bound_to_another_certificate_is_refused() {
     let start = |binding: Binding, first: &[u8]| ServerExchange::start(verifier(), binding, first);
     let bound = || Binding::Chosen(b"hash".to_vec());
     let sqlstate = |result: Result<ServerExchange, Report>| result.expect_err("refused").sqlstate;

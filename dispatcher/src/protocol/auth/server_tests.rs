@@ -116,7 +116,7 @@ fn assert_wrong_password(action: &Action) {
 }
 
 #[test]
-fn the_right_password_logs_in_by_every_method_and_the_wrong_one_by_none() {
+fn right_password_logs_in_by_every_method_and_wrong_one_by_none() {
     let md5 = md5();
     for chunk in [1, 1000] {
         for (method, stored, asked) in [
@@ -380,7 +380,7 @@ fn sasl_without_initial_data_gets_an_empty_challenge() {
 }
 
 #[test]
-fn who_was_told_that_there_is_no_channel_binding_is_refused() {
+fn client_that_was_told_of_no_channel_binding_is_refused() {
     // An attacker has removed SCRAM-SHA-256-PLUS from the list on its way to the client.
     let refusal = |flag: &str, channel_binding: Option<Vec<u8>>| {
         let mut claim = claim(Method::Scram, Some(SCRAM));
@@ -407,7 +407,7 @@ fn who_was_told_that_there_is_no_channel_binding_is_refused() {
 }
 
 #[test]
-fn a_result_that_nobody_asked_for_logs_nobody_in() {
+fn result_without_a_request_logs_no_client_in() {
     let (mut auth, _) = start(Method::Scram, Some(SCRAM));
     let action = auth.password_checked(true);
     assert_wrong_password(&action);

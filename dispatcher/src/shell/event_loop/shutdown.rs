@@ -328,7 +328,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_dead_backend_s_slot_is_free_when_all_sessions_have_been_looked_at_since() {
+    fn slot_of_dead_backend_is_free_after_a_look_at_all_sessions() {
         const ALL: usize = 2 * SESSIONS_AT_ONCE + 10;
         let mut lap = Lap::default();
         let go_on = |lap: &mut Lap| {

@@ -33,7 +33,7 @@ pub enum Offence {
     #[error("it is not its turn to say that")]
     OutOfOrder,
     #[error("it spoke of session {0:x}, which it does not hold")]
-    NotTheirs(SessionId),
+    Foreign(SessionId),
 }
 
 /// The purpose of a connection.
@@ -450,7 +450,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_process_has_said_is_heard_though_it_ended_with_something_unread() {
+    fn words_of_an_ended_process_are_heard_despite_unread_input() {
         let epoll = Arc::new(Epoll::new().unwrap());
         let (listener, _) = socket::pair().unwrap();
         let mut connections = Connections::new(epoll, listener, 1);

@@ -484,7 +484,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_unknown_user_s_password_is_taken_to_be_stored_as_those_that_are_set_now() {
+    fn an_unknown_user_s_password_counts_as_stored_the_current_way() {
         let mut parameters = Parameters::default();
         let is_md5 = |method, number, parameters: &Parameters| {
             let answer = Answer {

@@ -444,7 +444,7 @@ mod tests {
     }
 
     #[test]
-    fn who_has_come_in_is_not_forgotten_for_those_who_have_not() {
+    fn logins_that_came_in_are_not_forgotten_for_those_that_did_not() {
         let mut cache = LoginCache::default();
         for number in 0..MOST_ANSWERS / 2 {
             let known = answer(i64::MAX);

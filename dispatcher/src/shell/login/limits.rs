@@ -210,7 +210,7 @@ impl Watch {
     }
 
     /// The login that gives way when there is no room for another.
-    pub fn who_goes(&self) -> Option<u32> {
+    pub fn giving_way(&self) -> Option<u32> {
         self.keep_us.next()
     }
 
@@ -241,7 +241,7 @@ impl Logins {
         if !is_full && self.logins.has_room() {
             return true;
         }
-        let Some(number) = self.who_goes() else {
+        let Some(number) = self.giving_way() else {
             return false;
         };
         let report = Report::fatal(b"53300", "sorry, too many clients already")
@@ -285,9 +285,9 @@ impl Logins {
     }
 
     /// The login that gives way, of those that still wait for their client.
-    fn who_goes(&mut self) -> Option<u32> {
+    fn giving_way(&mut self) -> Option<u32> {
         loop {
-            let number = self.watch.who_goes()?;
+            let number = self.watch.giving_way()?;
             if self.logins.get(number).is_some_and(Login::keeps_us) {
                 return Some(number);
             }
@@ -347,7 +347,7 @@ mod tests {
     }
 
     #[test]
-    fn an_address_has_its_own_and_takes_nothing_from_all_when_it_is_refused() {
+    fn an_address_has_its_own_rate_and_refusals_take_none_of_all() {
         let limits = DoorLimits {
             login_rate: 10,
             login_rate_per_address: 2,
@@ -362,7 +362,7 @@ mod tests {
     }
 
     #[test]
-    fn without_limits_nothing_is_counted_and_with_them_what_is_kept_is_bounded() {
+    fn nothing_is_counted_without_limits_and_counts_are_bounded() {
         let mut rates = Rates::default();
         for number in 0..1000 {
             assert!(rates.begin(&DoorLimits::default(), v4(number), 1).is_ok());
@@ -387,7 +387,7 @@ mod tests {
     }
 
     #[test]
-    fn who_has_most_waiting_loses_the_oldest() {
+    fn the_address_with_most_waiting_loses_its_oldest_login() {
         assert_eq!(turns(&[1, 2, 2, 3]).next(), Some(1));
         assert_eq!(turns(&[1, 2, 3]).next(), Some(0));
         assert_eq!(turns(&[1, 2, 2, 1]).next(), Some(0));
@@ -413,7 +413,7 @@ mod tests {
     }
 
     #[test]
-    fn many_addresses_that_keep_coming_back_lose_who_came_first() {
+    fn many_addresses_that_keep_coming_back_lose_their_first_logins() {
         // 50 addresses with two logins each, and one with one.
         let all: Vec<u32> = (0..101).map(|at| at % 51).collect();
         let mut turns = turns(&all);
@@ -444,7 +444,7 @@ mod tests {
     }
 
     #[test]
-    fn of_who_has_gone_nothing_is_kept() {
+    fn queue_keeps_nothing_of_a_login_that_has_gone() {
         let mut turns = turns(&[1, 2, 2]);
         for (origin, serial, number) in [(2, 101, 1), (1, 100, 0), (2, 102, 2)] {
             turns.remove(v4(origin), serial, number);
@@ -465,7 +465,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_due_is_found_whoever_else_there_is() {
+    fn a_due_login_is_found_among_any_others() {
         let mut watch = Watch::default();
         for number in 0..1000 {
             watch.note(number, seen(u64::from(number), 5_000 - u64::from(number)));
@@ -480,7 +480,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_noted_is_never_later_than_it_was_until_it_was_looked_at() {
+    fn a_noted_time_gets_later_only_after_a_look_at_it() {
         let mut watch = Watch::default();
         watch.note(7, seen(1, 500));
         watch.note(7, seen(1, 900));
@@ -497,20 +497,20 @@ mod tests {
     }
 
     #[test]
-    fn who_waits_for_the_launcher_keeps_nobody_waiting() {
+    fn a_login_that_waits_for_the_launcher_keeps_no_login_waiting() {
         let mut watch = Watch::default();
         watch.note(3, seen(1, 500));
         watch.note(4, seen(2, 500));
-        assert_eq!((watch.who_goes(), watch.asked(9)), (Some(3), vec![]));
+        assert_eq!((watch.giving_way(), watch.asked(9)), (Some(3), vec![]));
         let asked = Seen {
             keeps_us: false,
             is_asked: true,
             ..seen(1, 500)
         };
         watch.note(3, asked);
-        assert_eq!((watch.who_goes(), watch.asked(9)), (Some(4), vec![3]));
+        assert_eq!((watch.giving_way(), watch.asked(9)), (Some(4), vec![3]));
         watch.forget(4);
         watch.forget(3);
-        assert_eq!((watch.who_goes(), watch.asked(9)), (None, vec![]));
+        assert_eq!((watch.giving_way(), watch.asked(9)), (None, vec![]));
     }
 }

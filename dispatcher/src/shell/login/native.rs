@@ -289,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn who_has_been_let_in_is_counted_until_he_goes() {
+    fn a_session_that_was_let_in_is_counted_until_it_goes() {
         let mut all = Natives::default();
         for connection in 1..4 {
             all.insert(connection, native(connection));

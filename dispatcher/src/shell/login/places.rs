@@ -452,13 +452,13 @@ mod tests {
     }
 
     #[test]
-    fn while_nobody_waits_all_may_owe_as_long_as_they_like() {
+    fn logins_may_owe_answers_without_limit_while_no_login_waits() {
         let mut places = places(&[1, 1, 1]);
         assert_eq!(places.gives_way(MOST, LATER_US), None);
     }
 
     #[test]
-    fn who_owes_longest_of_the_address_with_most_gives_way_to_each_that_waits() {
+    fn longest_owing_login_of_fullest_address_gives_way_per_waiter() {
         let mut places = places(&[2, 1, 1, 3, 4, 5, 6]);
         places.add(v4(7), 107, 7);
         assert_eq!(places.take(MOST), Some((7, 107)));
@@ -480,7 +480,7 @@ mod tests {
     }
 
     #[test]
-    fn for_whom_the_server_works_keeps_its_place() {
+    fn a_login_that_the_server_works_for_keeps_its_place() {
         let mut places = places(&[1, 2, 3, 4, 5, 6, 7, 8, 9]);
         assert_eq!(places.taken(), 8);
         for number in 0..8 {
@@ -495,7 +495,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_gives_way_to_who_would_not_get_the_place() {
+    fn no_login_gives_way_to_a_login_that_would_not_get_the_place() {
         // Address 1 has all places that an address may have, and is being served. Addresses 2
         // and 3 send nothing.
         let mut places = places(&[1, 1, 1, 1, 1, 1, 1, 2, 3]);
@@ -513,7 +513,7 @@ mod tests {
     }
 
     #[test]
-    fn who_waits_or_has_gone_owes_nothing() {
+    fn a_login_that_waits_or_has_gone_owes_nothing() {
         let mut places = places(&[1, 1, 2]);
         places.add(v4(3), 200, 50);
         places.owes(50, 200, 1);
@@ -559,7 +559,7 @@ mod tests {
     }
 
     #[test]
-    fn who_has_fewest_is_next_however_many_others_came_before() {
+    fn address_with_fewest_is_next_however_many_came_before() {
         let mut queue = queue([1; 1000]);
         let placed = take_all(&mut queue);
         queue.add(v4(2), 5000, 7);
@@ -572,7 +572,7 @@ mod tests {
     }
 
     #[test]
-    fn a_burst_is_served_to_its_end_and_who_comes_last_does_not_wait_for_all_of_it() {
+    fn a_burst_is_served_whole_and_the_last_does_not_wait_for_all() {
         let mut queue = queue([1; 1000]);
         let mut placed = take_all(&mut queue);
         queue.add(v4(1), 5000, 7);
@@ -604,7 +604,7 @@ mod tests {
     }
 
     #[test]
-    fn of_who_has_gone_nothing_is_kept() {
+    fn queue_keeps_nothing_of_a_login_that_has_gone() {
         let mut queue = queue([1, 2, 1]);
         assert_eq!(queue.take(MOST_PLACES), Some((0, 0)));
         for serial in [0, 0, 1, 2, 9] {
@@ -628,7 +628,7 @@ mod tests {
     }
 
     #[test]
-    fn who_guesses_keys_is_not_heard_and_others_are() {
+    fn a_sender_that_guesses_keys_is_not_heard_and_others_are() {
         let mut all = Guesses::default();
         let [one, other] = [1, 2].map(|last| Sender::Network(v4(last).unwrap()));
         let now_us = 77 * SECOND_US;
@@ -644,7 +644,7 @@ mod tests {
     }
 
     #[test]
-    fn strangers_of_many_addresses_have_one_allowance_and_are_bounded() {
+    fn many_strange_addresses_share_one_allowance_and_are_bounded() {
         let mut all = Guesses::default();
         let (mut strangers, now_us) = (0, SECOND_US);
         for last in 0..1000 {
@@ -686,7 +686,7 @@ mod tests {
     }
 
     #[test]
-    fn of_who_has_gone_no_cancel_request_is_kept() {
+    fn no_cancel_request_of_a_connection_that_has_gone_is_kept() {
         let mut waiting = Waiting::default();
         waiting.add(v4(1), 1, 7);
         waiting.add(None, 2, 8);

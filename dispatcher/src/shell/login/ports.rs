@@ -233,11 +233,11 @@ pub struct Taken(String, String);
 
 /// Says, as far as is known, which process listens there.
 fn taken(address: String, parameters: &Parameters) -> Taken {
-    let by_whom = match parameters.port_collision.as_str() {
+    let hint = match parameters.port_collision.as_str() {
         "" => "is another server or dispatcher running there?".to_owned(),
         settings => format!("the server itself listens there: change {settings}"),
     };
-    Taken(address, by_whom)
+    Taken(address, hint)
 }
 
 /// One listening socket.

@@ -1,7 +1,9 @@
 //! Backends are opened, attach, send messages that change contexts, and end.
 
 use super::Scheduler;
-use crate::core::{index_of, Attach, Ending, Event, Identity, Leaving, SessionId, Tells, Whose};
+use crate::core::{
+    index_of, Attach, Ending, Event, Identity, Leaving, Ownership, SessionId, Tells,
+};
 use crate::protocol::opening::Failure;
 use crate::protocol::Report;
 use crate::shell::backends::opening::{self, NewBackend};
@@ -185,8 +187,8 @@ impl Scheduler {
         self.contexts.discard(&mut staged);
         // Changes have come, but not the RELEASE that returns the session. The session ends, as
         // it must not continue with its earlier context.
-        let whose = (self.core).whose(slot, changed, Tells::InPlace, &self.control);
-        if whose == Whose::Theirs {
+        let ownership = (self.core).ownership(slot, changed, Tells::InPlace, &self.control);
+        if ownership == Ownership::Own {
             self.tell(Event::Ended(changed, Ending::Cut));
         }
         self.tell(Event::BackendGone(slot));
@@ -236,7 +238,7 @@ impl Scheduler {
                 notices,
                 reported,
             } => {
-                let is_due = self.is_theirs(slot, id, Tells::InPlace)?;
+                let is_due = self.owns(slot, id, Tells::InPlace)?;
                 if !is_due {
                     self.drop_staged(slot);
                     return Ok(());
@@ -255,7 +257,7 @@ impl Scheduler {
                 Ok(())
             }
             BackendSays::Ended { is_cut } => {
-                let is_due = self.is_theirs(slot, id, Tells::InPlace)?;
+                let is_due = self.owns(slot, id, Tells::InPlace)?;
                 self.drop_staged(slot);
                 if is_due {
                     let ending = if is_cut { Ending::Cut } else { Ending::Left };
@@ -268,7 +270,7 @@ impl Scheduler {
             // meanwhile.
             BackendSays::Dedicated { has_cause } => {
                 if !self.core.sessions().was_there(id) {
-                    return Err(Offence::NotTheirs(id));
+                    return Err(Offence::Foreign(id));
                 }
                 self.tell(Event::Dedicated(slot, has_cause));
                 Ok(())
@@ -288,11 +290,11 @@ impl Scheduler {
     }
 
     /// Does the session belong to this backend? False: the session has ended meanwhile.
-    fn is_theirs(&self, slot: u32, id: SessionId, tells: Tells) -> Result<bool, Offence> {
-        match self.core.whose(slot, id, tells, &self.control) {
-            Whose::Theirs => Ok(true),
-            Whose::Past => Ok(false),
-            Whose::NotTheirs => Err(Offence::NotTheirs(id)),
+    fn owns(&self, slot: u32, id: SessionId, tells: Tells) -> Result<bool, Offence> {
+        match self.core.ownership(slot, id, tells, &self.control) {
+            Ownership::Own => Ok(true),
+            Ownership::Past => Ok(false),
+            Ownership::Foreign => Err(Offence::Foreign(id)),
         }
     }
 
@@ -303,7 +305,7 @@ impl Scheduler {
         id: SessionId,
         stage: impl FnOnce(&mut Contexts, &mut Staged),
     ) -> Result<(), Offence> {
-        if !self.is_theirs(slot, id, Tells::InPlace)? {
+        if !self.owns(slot, id, Tells::InPlace)? {
             self.drop_staged(slot);
             return Ok(());
         }
@@ -338,7 +340,7 @@ impl Scheduler {
     }
 
     fn released(&mut self, slot: u32, id: SessionId) -> Result<(), Offence> {
-        let is_due = id != 0 && self.is_theirs(slot, id, Tells::Back)?;
+        let is_due = id != 0 && self.owns(slot, id, Tells::Back)?;
         self.tell(Event::MayBeFree(slot));
         if !is_due {
             self.drop_staged(slot);
@@ -366,7 +368,7 @@ impl Scheduler {
         else {
             return Err(Malformed.into());
         };
-        if !self.is_theirs(slot, id, Tells::InPlace)? {
+        if !self.owns(slot, id, Tells::InPlace)? {
             self.drop_staged(slot);
             return Ok(());
         }

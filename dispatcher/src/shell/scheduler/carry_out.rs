@@ -591,7 +591,7 @@ mod tests {
     use crate::core::Reason;
 
     #[test]
-    fn who_cannot_be_served_is_told_so_and_his_connection_ends() {
+    fn an_unservable_client_is_told_so_and_its_connection_ends() {
         let error = Failure::ServerError(Report::new(Severity::Error, b"3D000", "no"));
         assert_eq!(failure_report(&error, b"u").severity, Severity::Fatal);
     }

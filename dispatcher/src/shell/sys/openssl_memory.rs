@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn a_session_keeps_what_was_written_until_it_is_freed() {
+    fn a_session_keeps_its_written_range_until_the_block_is_freed() {
         let buffer = vec![1; 64].into_boxed_slice();
         let buffer = std::mem::ManuallyDrop::new(buffer);
         let (mut one, mut other) = (WrittenTo::default(), WrittenTo::default());

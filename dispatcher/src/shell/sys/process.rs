@@ -514,7 +514,7 @@ mod tests {
     }
 
     #[test]
-    fn who_has_given_files_up_writes_none_makes_none_and_starts_no_program() {
+    fn confined_process_writes_and_makes_no_file_starts_no_program() {
         let place = Place::new("refused");
         let (there, made) = (&place.there(), &place.new_name());
         let attempts = || -> Vec<(&str, io::Result<()>)> {
@@ -572,7 +572,7 @@ mod tests {
     }
 
     #[test]
-    fn who_has_given_files_up_traces_nobody() {
+    fn a_confined_process_traces_no_process() {
         let sleeper = Sleeper::new();
         let Some(outcome) = confined(|| sleeper.trace()) else {
             return;
@@ -581,7 +581,7 @@ mod tests {
     }
 
     #[test]
-    fn who_has_given_files_up_reads_and_removes_sockets_and_so_do_its_threads() {
+    fn confined_process_and_threads_read_files_and_remove_sockets() {
         let place = Place::new("left");
         let test = || {
             let mut text = String::new();

@@ -166,7 +166,7 @@ fn an_idle_relay_keeps_no_buffer() {
 }
 
 #[test]
-fn who_does_not_read_is_not_read_for() {
+fn relay_does_not_read_for_a_client_that_does_not_read() {
     let mut scene = Scene::open(10_000, SslVersion::TLS1_3);
     let mut given = 0;
     for _ in 0..1_000 {

@@ -209,7 +209,7 @@ impl<T: Fn(Handshake) -> bool> Runner<T> {
             scheduling.woken();
             self.round(&events[..count]);
             if self.closing > 0 {
-                self.end_those_that_take_nothing();
+                self.end_stuck_relays();
             }
         }
         Ok(())
@@ -498,7 +498,7 @@ impl<T: Fn(Handshake) -> bool> Runner<T> {
         socket::discard_input(running.sockets.client.as_raw_fd());
     }
 
-    fn end_those_that_take_nothing(&mut self) {
+    fn end_stuck_relays(&mut self) {
         let now = Instant::now();
         for number in 0..self.relays.len() {
             let is_late = self.relays[number].as_ref().is_some_and(|running| {

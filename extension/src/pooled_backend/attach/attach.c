@@ -143,7 +143,7 @@ begin(BatonBackendSlot *slot, Oid role, bool apart)
 {
 	/* login.c counts connections that do not belong to the pool */
 	slot->pid = MyProcPid;
-	baton_entry_begin_as_nobody(&MyProcPort->raddr);
+	baton_entry_begin_without_session(&MyProcPort->raddr);
 
 	opened_for = role;
 	is_apart = apart;
@@ -222,11 +222,11 @@ opening_authenticated(void)
 	database = baton_database_row(MyProcPort->database_name);
 	/* the server itself refuses a role that does not exist */
 	if (!baton_role_by_oid(opened_for, &role))
-		name = baton_superuser_who_may_log_in();
+		name = baton_first_login_superuser();
 	else
 	{
 		if (HeapTupleIsValid(database) && !may_log_in(&role, database))
-			name = baton_superuser_who_may_log_in();
+			name = baton_first_login_superuser();
 		strlcpy(user_name, role.name, NAMEDATALEN);
 		baton_role_wipe(&role);
 	}

@@ -137,7 +137,7 @@ cancel_batch(char type)
  * buffer and reach the next client.
  */
 static bool
-nobody_reads(void)
+no_client_reads(void)
 {
 	return BatonServed.client_lost || (self->in_boundary && self->attached && baton_session_held() == 0);
 }
@@ -163,7 +163,7 @@ severity_of(const char *s, size_t len)
 static bool
 swallowed(char type, const char *s, size_t len)
 {
-	if (nobody_reads())
+	if (no_client_reads())
 		return true;
 	if (unlikely(self->in_boundary && type == 'N'))
 	{
@@ -297,7 +297,7 @@ boundary_flush(void)
 {
 	int			result = 0;
 
-	if (!self->injecting && !nobody_reads())
+	if (!self->injecting && !no_client_reads())
 	{
 		/* Wait only for what does not fit into the socket. */
 		if (!baton_socket_expects_waits())

@@ -167,11 +167,11 @@ baton_identity_put(const BatonSessionRecord *record)
 	 */
 	reset_formatted_start_time();
 	baton_entry_show(record->login_time_us, baton_identity((uint32) record->id));
-	if (placed->is_nobody)
+	if (placed->shows_no_session)
 	{
 		/* if the context's own name is the same, it is not assigned */
 		pgstat_report_appname(application_name);
-		placed->is_nobody = false;
+		placed->shows_no_session = false;
 	}
 }
 
@@ -180,9 +180,9 @@ baton_identity_clear(void)
 {
 	const BatonPortEnd nowhere = {.family = AF_UNIX};
 
-	if (placed->is_nobody)
+	if (placed->shows_no_session)
 		return;
-	placed->is_nobody = true;
+	placed->shows_no_session = true;
 	baton_port_set_ends(&nowhere, &nowhere);
 	show_local();
 	baton_entry_show(GetCurrentTimestamp(), NULL);

@@ -293,7 +293,7 @@ fn queue_and_sleep(left_out: LeftOut) {
 }
 
 #[test]
-fn a_backend_never_sleeps_while_somebody_is_in_its_queue() {
+fn backend_never_sleeps_while_a_session_is_in_its_queue() {
     queue_and_sleep(LeftOut::Nothing);
 }
 
@@ -311,7 +311,7 @@ fn the_model_sees_a_barrier_left_out_by_the_backend() {
 
 #[test]
 #[should_panic]
-fn the_model_sees_that_the_poke_must_be_taken_back_before_the_look() {
+fn the_model_sees_that_poke_must_be_taken_back_before_the_look() {
     queue_and_sleep(LeftOut::PokedFirst);
 }
 
@@ -440,7 +440,7 @@ fn a_cancel_never_hits_the_session_that_came_next() {
 
 #[test]
 #[should_panic]
-fn the_model_sees_a_cancel_whose_session_is_not_compared() {
+fn the_model_sees_a_cancel_that_does_not_compare_the_session() {
     cancels(LeftOut::Comparison);
 }
 
@@ -467,7 +467,7 @@ fn a_cancel_of_a_session_on_its_way_to_a_backend_arrives() {
 
 #[test]
 #[should_panic]
-fn the_model_sees_that_the_owner_is_not_looked_at_after_the_mark() {
+fn the_model_sees_that_owner_is_not_looked_at_after_the_mark() {
     a_cancel_arrives(LeftOut::OwnerLook);
 }
 
@@ -616,7 +616,7 @@ fn unsent_assignments(comes: Option<u64>, left_out: LeftOut) {
 }
 
 #[test]
-fn a_backend_that_was_claimed_in_vain_serves_who_is_in_its_queue_and_who_comes_next() {
+fn backend_claimed_in_vain_serves_its_queue_and_next_session() {
     unsent_assignments(None, LeftOut::Nothing);
     unsent_assignments(Some(2), LeftOut::Nothing);
 }
@@ -629,7 +629,7 @@ fn the_model_sees_a_claim_that_is_not_taken_back() {
 
 #[test]
 #[should_panic]
-fn the_model_sees_that_who_was_claimed_in_vain_must_be_woken() {
+fn the_model_sees_that_backend_claimed_in_vain_must_be_woken() {
     unsent_assignments(None, LeftOut::UnclaimsPoke);
 }
 
@@ -687,7 +687,7 @@ fn withdrawals(left_out: LeftOut) {
 }
 
 #[test]
-fn who_could_not_be_sent_or_was_taken_back_does_not_count_in_the_queue() {
+fn session_unsent_or_taken_back_does_not_count_in_the_queue() {
     withdrawals(LeftOut::Nothing);
 }
 
@@ -766,7 +766,7 @@ fn serve_one(backend: &Backend) -> Vec<u64> {
 }
 
 #[test]
-fn of_two_at_one_queue_nobody_sleeps_while_somebody_is_there() {
+fn two_backends_at_one_queue_never_sleep_while_a_session_waits() {
     for states in STATES {
         two_at_one_queue(states, Backend::serve, LeftOut::Nothing);
     }
@@ -779,7 +779,7 @@ fn the_model_sees_a_barrier_left_out_by_one_of_two_backends() {
 }
 
 #[test]
-fn of_two_at_one_queue_who_is_free_serves_while_the_other_is_at_work() {
+fn free_backend_serves_while_other_at_same_queue_is_at_work() {
     for states in STATES {
         two_at_one_queue(states, serve_one, LeftOut::Nothing);
     }
@@ -787,6 +787,6 @@ fn of_two_at_one_queue_who_is_free_serves_while_the_other_is_at_work() {
 
 #[test]
 #[should_panic]
-fn the_model_sees_that_as_many_must_be_poked_as_are_in_the_queue() {
+fn the_model_sees_that_each_queued_session_needs_a_poke() {
     two_at_one_queue(STATES[0], serve_one, LeftOut::SecondPoke);
 }

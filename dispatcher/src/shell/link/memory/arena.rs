@@ -718,7 +718,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_value_is_nobody_else_s_and_goes_in_pieces() {
+    fn long_value_is_shared_with_no_session_and_goes_in_pieces() {
         let mut arena = arena(8 << 20);
         let long = vec![7; SHARED_MOST + 1];
         let entries = [(); 2].map(|()| arena.intern(1, content(b"key", &long)).unwrap());

@@ -30,7 +30,7 @@ use std::ops::Range;
 const CHANGE_BYTES: usize = size_of::<Change>() + size_of::<Item>() + size_of::<Entry>();
 /// Bytes that each backend may stage while half of the heap's headroom is used. The rest is for
 /// changes of other backends that are under way.
-const ON_THEIR_WAY: usize = 1 << 20;
+const UNDER_WAY_MOST: usize = 1 << 20;
 /// A value longer than this is stored in slices.
 const LONG: usize = 1 << 20;
 const _: () = assert!(LONG > SHARED_MOST);
@@ -68,9 +68,9 @@ impl Contexts {
         // Half of the headroom is used.
         let is_scarce = used > limit + self.arena.capacity().saturating_sub(limit) / 2;
         let most = if is_scarce {
-            ON_THEIR_WAY
+            UNDER_WAY_MOST
         } else {
-            limit.max(ON_THEIR_WAY)
+            limit.max(UNDER_WAY_MOST)
         };
         if staged.bytes > most {
             self.stage_too_much(staged);
@@ -88,7 +88,7 @@ impl Contexts {
 
     /// The longest value, in bytes, that could be stored.
     pub fn longest_value(&self) -> usize {
-        self.arena.limit().max(ON_THEIR_WAY)
+        self.arena.limit().max(UNDER_WAY_MOST)
     }
 
     /// Stages a PUT.
@@ -664,7 +664,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn who_stages_without_end_loses_what_he_has_staged_and_nobody_else_anything() {
+    fn session_that_stages_without_end_loses_only_what_it_staged() {
         let mut contexts = contexts();
         contexts.arena.set_limit(1 << 18);
         for index in 0..2 {

@@ -595,7 +595,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_cancelled_half_way_changes_nothing_and_leaves_nothing() {
+    fn task_cancelled_half_way_changes_nothing_and_leaves_nothing() {
         for done in [0, 3, 11] {
             let mut contexts = contexts_of(1 << 24);
             contexts.begin(0, Vec::new(), 0).unwrap();

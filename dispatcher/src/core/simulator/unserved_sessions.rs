@@ -5,7 +5,7 @@ use crate::core::sessions::Whereabouts;
 use crate::core::{Core, Words};
 
 impl Scenario {
-    pub(super) fn who_waits(&self) -> String {
+    pub(super) fn unserved_sessions(&self) -> String {
         let mut text = String::new();
         let mut listed = 0;
         let place = |id| {

@@ -46,10 +46,6 @@ impl ResponseReader {
 
     /// How many bytes may be read without reading past the message.
     pub fn wanted(&self) -> usize {
-        if self.held.is_empty() {
-            // Stock checks the type before it reads the length.
-            return 1;
-        }
         match self.length() {
             None => HEADER - self.held.len(),
             Some(length) => (length as usize + 1).saturating_sub(self.held.len()),
@@ -62,7 +58,8 @@ impl ResponseReader {
     }
 
     /// Takes the bytes that it can use. Returns their number, and the result. After any result
-    /// except [`Response::NeedMore`] the reader is ready for the next message.
+    /// except [`Response::NeedMore`] the reader is ready for the next message. A wrong type is
+    /// found without the length, as in stock.
     pub fn feed(&mut self, input: &[u8]) -> (usize, Response) {
         let mut consumed = 0;
         loop {
@@ -416,7 +413,7 @@ mod tests {
         for byte in (0..=255u8).filter(|byte| *byte != b'p') {
             assert_eq!(
                 ResponseReader::new(9).feed(&[byte, 0]),
-                (1, Response::WrongType(byte))
+                (2, Response::WrongType(byte))
             );
         }
     }

@@ -293,7 +293,7 @@ impl Dispatcher {
         if self.launcher.is_gone(number, self.now.us) {
             self.logins.launcher_is(false);
             if !self.server.is_stopping() {
-                warn!("the launcher has gone; sessions go on, nobody can log in until it is back");
+                warn!("the launcher has gone; sessions go on, and no client can log in until it is back");
             }
         }
     }

@@ -1,4 +1,4 @@
-"""The project's bars: what, how high, what was measured, and whether that is enough."""
+"""The project's bars: the figure, its bar, the measured value, and whether the value meets the bar."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from figures import figures, find, middle, number, ratio
 
 PROTOCOLS = ("simple", "extended", "prepared")
 
-# Of select-only: protocol, clients, generator, against whom, at least.
+# Bars of select-only: protocol, clients, generator, the compared target, the least ratio.
 SELECT_ONLY = (
     *((protocol, clients, "pgbench", "direct", 0.97) for protocol in PROTOCOLS for clients in (1, 8)),
     *((protocol, 8, "pgbench", "PgBouncer", 1.8) for protocol in PROTOCOLS),
@@ -17,8 +17,8 @@ SELECT_ONLY = (
     *((protocol, clients, "baton-load", "PgBouncer", 1.3) for clients in (2000, 10_000) for protocol in PROTOCOLS),
 )
 
-# Of the applications' workloads: against whom, at least; from so many clients on. Of several
-# against the same, the last one that applies.
+# Bars of the applications' workloads: the compared target, the least ratio, the number of clients from which on the bar
+# applies. Of several bars against the same target, the last bar that applies counts.
 APPLICATIONS = {
     "statements": (("base", 0.85, 64), ("PgBouncer", 1.5, 64)),
     "transactions": (("base", 0.9, 64), ("PgBouncer", 1.5, 64)),
@@ -32,7 +32,7 @@ BACKEND_MEMORY_MIB = 10
 
 
 class Bars:
-    """Collects rows: what, bar, measured, verdict."""
+    """Collects rows: figure, bar, measured value, verdict."""
 
     def __init__(self) -> None:
         self.rows: list[tuple[str, str, str, str]] = []

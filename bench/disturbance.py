@@ -1,9 +1,9 @@
-"""How much of the machine others had while something was measured.
+"""Measures the share of the machine that other processes take during a measurement.
 
-A shared machine's other work shows in a figure as if it were the pool's: half a
-core of it takes a third of what 8 clients get by TLS, and less of what a pooler
-with one process gives. So each run is measured with what processes that are not
-the benchmark's used meanwhile, and one that was disturbed is made again.
+Other work on a shared machine changes a figure as if the pool had caused it: half a
+core of such work costs 8 clients a third of their throughput by TLS, and costs a
+pooler with one process less. So each run is measured together with the CPU time of
+processes outside the benchmark, and a disturbed run is made again.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TypeVar
 
-# Of all cores: so little is nobody's work.
+# A share of all cores: a smaller share does not come from other work.
 DISTURBED_SHARE = 0.03
 RUNS_MOST = 4
 KERNEL_THREADS = 2  # their parent's pid
@@ -24,14 +24,14 @@ Run = TypeVar("Run")
 
 
 def others_cpu_seconds() -> float:
-    """CPU time so far of all processes but this one, its descendants and the kernel's
-    threads. Who has ended is in the sum of whoever waited for it, as /proc tells it."""
+    """CPU time so far of all processes except this process, its descendants and the kernel's
+    threads. An ended process is in the sum of the process that waited for it, as /proc reports it."""
     parents: dict[int, int] = {}
     ticks: dict[int, int] = {}
     for entry in Path("/proc").iterdir():
         if not entry.name.isdigit():
             continue
-        # Gone meanwhile.
+        # The process has gone meanwhile.
         with suppress(OSError, IndexError):
             words = (entry / "stat").read_text().rpartition(")")[2].split()
             pid = int(entry.name)
@@ -48,8 +48,8 @@ def others_cpu_seconds() -> float:
 
 
 def undisturbed(run: Callable[[], Run], most: int = RUNS_MOST) -> tuple[Run, float]:
-    """What a run gives (blocks), made again while others take more than DISTURBED_SHARE
-    of all cores, so many times at most; of these the least disturbed, and their share."""
+    """The result of a run (blocks), and the share of all cores that others took. The run is made again
+    while that share exceeds DISTURBED_SHARE, `most` times in all; the least disturbed run counts."""
     found: list[tuple[float, Run]] = []
     while not found or (found[-1][0] > DISTURBED_SHARE and len(found) < most):
         used, began = others_cpu_seconds(), time.monotonic()
@@ -61,13 +61,13 @@ def undisturbed(run: Callable[[], Run], most: int = RUNS_MOST) -> tuple[Run, flo
 
 
 def described(shares: list[float]) -> str:
-    """For a report."""
+    """Describes the shares for a report."""
     disturbed = sum(share > DISTURBED_SHARE for share in shares)
     return (f"others took at most {max(shares, default=0):.0%} of the machine during a run,"
             f" more than {DISTURBED_SHARE:.0%} in {disturbed} of {len(shares)}")
 
 
 def of_cells(cells: list[dict]) -> str:
-    """Of all samples of cells (measure.Measured as dict); those of before this was measured have none."""
+    """Describes all samples of cells (measure.Measured as dict). Samples from before this measurement have no share."""
     samples = [sample for one in cells for samples in one["rounds"] for sample in samples.values()]
     return described([sample["others"] for sample in samples if sample.get("others") is not None])

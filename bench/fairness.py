@@ -40,8 +40,8 @@ SCALE = 10
 TARGETS = ("direct", "pg_baton", "PgBouncer")
 CROWD, CROWD_DIRECT = 2000, 500
 USERS, CLIENTS_A_USER = 50, 2
-# So that each user has several turns: in 10 s some have five and others four, of 0.3 s
-# every 2 s, and what is seen is when measuring began.
+# Each user has several turns in this time: in 10 s some users have five turns and others
+# four, of 0.3 s every 2 s, and the result shows only when measuring began.
 USERS_SECONDS = 20
 STORM = 5000
 CONNECTED, AT_WORK = 10_000, 50
@@ -50,16 +50,16 @@ ANALYSIS = "SELECT count(*), sum(abalance), max(filler) FROM pgbench_accounts"
 TENANTS_AT_WORK = 100
 THINK_MS = 100
 AT_LEAST, AT_MOST = "at least", "at most"
-# Beyond what is measured: log-ins and warm-up.
+# Time beyond the measured time: logins and warm-up.
 ALLOWANCE_S = 200
 
-# Rows by name; of each what baton-load says: tps, p50, p99, max (ms), and what a cell adds.
+# Rows by name; each has the figures of baton-load (tps, p50, p99, max in ms) and those that a cell adds.
 Rows = dict[str, dict[str, float]]
 
 
 @dataclass
 class World:
-    """The servers, and how long each run is."""
+    """The servers, and the duration of each run."""
 
     server: Server
     bouncer: Bouncer
@@ -77,7 +77,7 @@ def load(target: Target, user: str, clients: int, seconds: float, *options: obje
 
 
 def figures_of(said: str, complaints: str) -> dict[str, float]:
-    """Of a run's report; none if it failed."""
+    """The figures of a run's report; none if the run failed."""
     answer = json.loads(said.splitlines()[-1]) if said.strip() else {}
     if not answer or answer["errors"] or not answer["transactions"]:
         print(f"bench: {answer.get('errors', 'no')} errors: {complaints}", file=sys.stderr)
@@ -92,7 +92,7 @@ def alone(one: Load) -> dict[str, float]:
 
 
 def beside(busy: Load, *others: Load) -> list[dict[str, float]]:
-    """The others begin when the busy ones are at work, and end before them."""
+    """The other loads begin when the busy clients are at work, and end before them."""
     found = [alone(one) for one in others]
     return [alone(busy), *found]
 
@@ -123,10 +123,10 @@ def users(world: World, target: Target) -> Rows:
 
 
 def one_backend(world: World, target: Target) -> Rows:
-    """A backend goes from one session to another with each transaction: what another role costs."""
+    """A backend goes from session to session with each transaction: the rows show the cost of another role."""
     if target.name != "pg_baton":
         return {}
-    # with as many as there are sessions nothing is handed over
+    # with as many backends as sessions there is no hand-over
     world.server.set_backends(1)
     try:
         return {f"one backend, {words}": alone(load(target, name, 2, world.seconds, "--warmup", 1, *options))
@@ -168,7 +168,7 @@ def analytics(world: World, target: Target) -> Rows:
 
 
 def tenants(world: World, target: Target) -> Rows:
-    """What many roles with a session each cost while they are there, at work, and after."""
+    """The cost of many roles with a session each: while they are there, at work, and after."""
     if target.name != "pg_baton":
         return {}
     each = ("--users", world.tenants, "--login-limit", 900)
@@ -192,7 +192,7 @@ def tenants(world: World, target: Target) -> Rows:
 
 
 def at_work(one: Load, target: Target, look=dict) -> dict[str, float]:
-    """With the dispatcher's processor time for a transaction, and what `look` says when all are in."""
+    """A run's figures, the dispatcher's processor time for a transaction, and `look` when all clients are in."""
     try:
         if not one.reaches("measuring"):
             return figures_of(*one.finish())
@@ -219,7 +219,7 @@ def prepare(server: Server, tenants: int) -> None:
 
 
 def all_rounds(world: World, names: list[str], rounds: int, keep) -> dict[str, dict[str, dict[str, list[dict]]]]:
-    """Of each cell, each row, each target: the rounds' figures."""
+    """The figures of the rounds, by cell, row and target."""
     found: dict = {name: {} for name in names}
     for done in range(rounds):
         for name in names:
@@ -241,7 +241,7 @@ def of(found: dict, target: str, what: str) -> float | None:
 
 
 def ratio(found: dict, what: str, target: str, other: str) -> float | None:
-    """Of each round."""
+    """The median of the ratios of the rounds."""
     pairs = zip(found.get(target, []), found.get(other, []))
     return middle([one[what] / two[what] for one, two in pairs if one.get(what) and two.get(what)])
 
@@ -296,7 +296,7 @@ def table(cells: dict) -> list[str]:
 
 
 def bars(cells: dict) -> list[tuple[str, str, float, float | None]]:
-    """What, at least or at most, how much, and what was measured."""
+    """Of each bar: its name, at least or at most, the limit, and the measured value."""
     found: list[tuple[str, str, float, float | None]] = []
     rows = list(cells.get("users", {}).items())
     if len(rows) == 2:
@@ -324,7 +324,7 @@ def bars(cells: dict) -> list[tuple[str, str, float, float | None]]:
 
 
 def row_ratio(one: dict, other: dict, what: str) -> float | None:
-    """Of pg_baton's own, in each round."""
+    """The median of the rounds' ratios of two rows of pg_baton's own."""
     return ratio({"one": one.get("pg_baton", []), "other": other.get("pg_baton", [])}, what, "one", "other")
 
 

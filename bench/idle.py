@@ -1,24 +1,24 @@
 #!/usr/bin/env python3
-"""What an idle session costs: the dispatcher's memory, and the kernel's.
+"""The cost of an idle session: the dispatcher's memory, and the kernel's.
 
     idle.py [--sessions 4000] [--rounds 5]
 
-Root, or the kernel does not show its tables (/proc/slabinfo).  In each round so many
-plain sessions, then so many by TLS, each of which has received 20 kB; and as many bare
-TCP connections within one process, by which the client's own end of a connection is
-known, so that it can be left out; and sessions by TLS whose clients show a certificate.
-Of the kernel three figures, in bytes a session:
+It runs as root: otherwise the kernel does not show its tables (/proc/slabinfo).  Each
+round has so many plain sessions, then so many over TLS, each of which has received 20 kB;
+as many bare TCP connections within one process, which show the cost of the client's own
+end of a connection, so that it can be left out; and sessions over TLS whose clients show a
+certificate.  There are three figures of the kernel, in bytes a session:
 
-    objects     of the tables that grow, those in use (/proc/slabinfo): the sum of each
+    objects     objects in use in the tables that grow (/proc/slabinfo): the sum of each
                 table's median.  Tables of files and processes are left out
-    memory      what has gone of all memory, without the page cache (/proc/meminfo) and
-                what processes have got (server, dispatcher, client): whatever else the
-                machine does is in it
+    memory      memory that is no longer free, without the page cache (/proc/meminfo) and
+                the memory of the processes (server, dispatcher, client): it includes
+                everything else that the machine does
     available   the same by MemAvailable
 
-The medians of the rounds are printed, and of memory the least and the most; of the
-dispatcher's the most.  The server is started anew for each kind of session: a dispatcher
-uses again what others have left.
+The program prints the medians of the rounds, for the kernel's memory also the least and
+the most, and for the dispatcher's memory the most.  The server is started anew for each
+kind of session: a dispatcher uses again the memory that earlier sessions have left.
 """
 
 from __future__ import annotations
@@ -54,12 +54,12 @@ CERTIFIED = "TLS, certificate"
 KINDS = ("bare", "plain", "TLS", CERTIFIED)
 MEMORY = ("MemFree", "Buffers", "Cached", "Shmem", "MemAvailable")
 FIGURES = ("dispatcher", "memory", "available")
-# The kernel's tables of files on disk and of processes, which others use as well.
+# The kernel's tables of files on disk and of processes, which other programs use as well.
 NOT_OF_SOCKETS = (
     "proc_", "inode_cache", "ext4", "btrfs", "xfs", "shmem_", "vm_area", "anon_vma", "maple_", "task_", "pool_",
     "bio", "buffer_head", "radix_", "mm_struct", "pid", "files_", "fs_", "sighand", "cred", "jbd2",
 )
-# Of a table, or it has not grown.
+# Bytes a session; a table that has grown by less counts as not grown.
 LEAST_BYTES = 16
 
 
@@ -94,7 +94,7 @@ def session(port: int, context: ssl.SSLContext | None) -> socket.socket:
 
 
 def client(kind: str, port: int, sessions: int, pair: str) -> int:
-    """Holds them until its standard input ends.  `pair` names a certificate with its key."""
+    """Holds the sessions until its standard input ends.  `pair` names a certificate with its key."""
     resource.setrlimit(resource.RLIMIT_NOFILE, (resource.getrlimit(resource.RLIMIT_NOFILE)[1],) * 2)
     context = ssl.create_default_context()
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
@@ -115,7 +115,7 @@ def client(kind: str, port: int, sessions: int, pair: str) -> int:
 
 @contextmanager
 def holding(kind: str, port: int, sessions: int, pair: Path) -> Iterator[int]:
-    """Such a process, which is there already and has what it needs for itself."""
+    """A client process that has opened its sessions and has its own memory; it ends with the block."""
     command = [sys.executable, __file__, "--client", kind, "--port", str(port), "--sessions", str(sessions),
                "--pair", str(pair)]
     process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
@@ -127,12 +127,12 @@ def holding(kind: str, port: int, sessions: int, pair: Path) -> Iterator[int]:
         process.communicate(timeout=120)
 
 
-# ---- what is measured ------------------------------------------------------------
+# ---- the measurements ------------------------------------------------------------
 
 
 def tables() -> dict[str, int]:
-    """Of each of the kernel's: bytes of the objects in use, each as its share of the pages
-    that it lies in."""
+    """For each of the kernel's tables: bytes of the objects in use, each as its share of the
+    pages that it lies in."""
     found, page = {}, resource.getpagesize()
     for line in Path("/proc/slabinfo").read_text().splitlines()[2:]:
         name, active, _, _, in_one, pages = line.split()[:6]
@@ -146,7 +146,7 @@ def memory() -> dict[str, int]:
 
 
 class State:
-    """Of the machine, and of the processes that take part."""
+    """Memory of the machine, and of the processes that take part."""
 
     def __init__(self, dispatcher: tuple[int, ...], others: list[int], settle_s: float = SETTLE_S) -> None:
         time.sleep(settle_s)
@@ -155,12 +155,12 @@ class State:
         self.others = processes.memory_kib(others)["RssAnon"] * 1024
 
     def used(self) -> int:
-        """Neither free nor of the page cache."""
+        """Memory that is neither free nor of the page cache."""
         return -self.memory["MemFree"] - self.memory["Buffers"] - self.memory["Cached"] + self.memory["Shmem"]
 
 
 def figures(before: State, after: State, sessions: int) -> dict[str, float]:
-    """In bytes a session."""
+    """The differences, in bytes a session."""
     own = after.dispatcher - before.dispatcher + after.others - before.others
     found = {
         "dispatcher": after.dispatcher - before.dispatcher,
@@ -172,7 +172,7 @@ def figures(before: State, after: State, sessions: int) -> dict[str, float]:
 
 
 def grown(rounds: list[dict[str, float]]) -> dict[str, float]:
-    """The tables that have, by their medians."""
+    """The tables that have grown, by their medians."""
     names = [name for name in rounds[0] if name not in FIGURES and not name.startswith(NOT_OF_SOCKETS)]
     medians = {name: statistics.median(one.get(name, 0) for one in rounds) for name in names}
     return {name: size for name, size in sorted(medians.items(), key=lambda item: -item[1]) if size >= LEAST_BYTES}
@@ -228,7 +228,7 @@ def main() -> int:
         for number in range(1, options.rounds + 1):
             for kind in KINDS:
                 server.restart()
-                # what is needed once, whoever comes
+                # memory that the server needs once, for any sessions
                 with holding(kind, server.pool_port, 50, pair):
                     pass
                 pids = server.pool().pids

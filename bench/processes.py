@@ -1,4 +1,4 @@
-"""What /proc says of processes: CPU, memory, who is who; and free ports."""
+"""CPU time, memory and command lines of processes, as /proc shows them; and free ports."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from contextlib import suppress
 from pathlib import Path
 
 HOST = "127.0.0.1"
-# Servers listen on both. Clients that come back are shared out to them: each connection
-# takes a port that no connection to the same address and port has had for a second
-# (tcp_tw_reuse_delay), and connect() looks for one among 14,000 (the even half of
-# ip_local_port_range). Near so many a second to one address it is that search which is
-# measured, not who answers.
+# Servers listen on both. Clients that reconnect are spread over them: each connection takes
+# a port that no connection to the same address and port has used for a second
+# (tcp_tw_reuse_delay), and connect() searches 14,000 ports (the even half of
+# ip_local_port_range) for it. If the connections to one address come near 14,000 a second,
+# the benchmark measures that search and not the server.
 ADDRESSES = (HOST, "127.0.0.2")
 
 
 def free_port() -> int:
-    """A TCP port that nobody listens on, below those that the kernel gives to
-    clients: ten thousand of them come and go here."""
+    """A TCP port that no process listens on, below those that the kernel gives to
+    clients: ten thousand clients come and go here."""
     low = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
     for _ in range(10_000):
         port = random.SystemRandom().randrange(10_000, low) if low > 20_000 else 0
@@ -48,7 +48,7 @@ def cpu_seconds(pids: tuple[int, ...] | list[int]) -> float:
 
 
 def cpu_of_each(pids: tuple[int, ...] | list[int]) -> dict[int, float]:
-    """The same for each process that there is."""
+    """The same for each of these processes that exists."""
     found = {}
     for pid in pids:
         total = 0
@@ -61,7 +61,7 @@ def cpu_of_each(pids: tuple[int, ...] | list[int]) -> dict[int, float]:
 
 
 def memory_kib(pids: tuple[int, ...] | list[int]) -> dict[str, int]:
-    """Resident memory: all of it, and what is the process's own (anonymous)."""
+    """Resident memory of these processes: all of it, and their own part (anonymous)."""
     total = {"VmRSS": 0, "RssAnon": 0}
     for pid in pids:
         for line in Path(f"/proc/{pid}/status").read_text().splitlines():

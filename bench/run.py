@@ -1,20 +1,20 @@
 #!/usr/bin/env python3
-"""The benchmark: pgbench and baton-load, direct, through pg_baton and through
-PgBouncer, in turns, several rounds; tables, a plot and the bars of the project
-in bench/results/, from which README.md's table is made.
+"""The benchmark.  pgbench and baton-load run on direct connections, through pg_baton
+and through PgBouncer, in turns, for several rounds.  Tables, a plot and the project's
+bars go to bench/results/, from which README.md's table is made.
 
     bench/run.py [--quick] [--rounds N] [--seconds S] [--only WORDS] [--name NAME]
 
 The full run takes about an hour, --quick about 6 minutes, --only applications
-about 16 (three rounds).  --only chooses cells by words that all must be theirs
+about 16 (three rounds).  --only chooses the cells that have all of the given words
 (applications, classic, statements, transactions, functions, records, settings, temporary, tpc-b,
 select-only, reconnecting, a protocol, a number of clients, a generator; "64|400"
 for either); "tls" alone is the table of bench/tls.py, "fairness" alone those of bench/fairness.py, which the full
-run makes, too.  What a part gives goes to bench/results/scratch, but the groups of the applications, of fairness and
-of TLS to applications.*, fairness.* and tls.*.
+run makes, too.  The results of a part go to bench/results/scratch, but those of the groups of the applications, of
+fairness and of TLS go to applications.*, fairness.* and tls.*.
 
-Ratios are made within a round, where the runs lie next to each other in time;
-what is reported is their median.  One cell that fails does not stop the rest.
+Ratios are computed within a round, where the runs are close to each other in time;
+their median is reported.  A cell that fails does not stop the other cells.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ SCALE = 10
 
 
 def settings(asked: list[str]) -> dict[str, str]:
-    """The server's parameters beyond those that every one has."""
+    """The server's parameters in addition to those of every server."""
     return {
         "max_connections": str(cells.DIRECT_CLIENTS_MAX + 50), "shared_buffers": "512MB", "max_wal_size": "4GB",
         "pg_baton.max_sessions": "12000",
@@ -57,7 +57,7 @@ def settings(asked: list[str]) -> dict[str, str]:
 
 
 class Bench:
-    """The servers of one run, and what is measured on them."""
+    """The servers of a run, and the measurements on them."""
 
     def __init__(self, options: argparse.Namespace) -> None:
         self.options = options
@@ -86,7 +86,7 @@ class Bench:
     def measure(self, cell: Cell, name: str) -> Sample:
         target = self.target("pg_baton" if name == "base" else name)
         settle([self.target("pg_baton"), self.target("PgBouncer")])
-        # PgBouncer's clients have to do without what it does not know.
+        # Clients of a PgBouncer that does not know prepared statements do without them.
         without = name == "PgBouncer" and cell.protocol == "prepared" and not self.bouncer.knows_prepared
         return measure(base_of(cell) if name == "base" else cell, target, self.server, self.options.seconds, SCALE,
                        "extended" if without else None)
@@ -98,7 +98,7 @@ class Bench:
             for one in measured:
                 done += 1
                 names = [*one.cell.targets(), *(["base"] if one.cell.base else [])]
-                turn = number % len(names)  # who is first changes
+                turn = number % len(names)  # another target is first in each round
                 samples = {name: self.measure(one.cell, name) for name in names[turn:] + names[:turn]}
                 one.rounds.append(samples)
                 shown = "  ".join(f"{name} {sample.tps:.0f}" if sample.tps else f"{name} failed: {sample.failure}"
@@ -109,7 +109,7 @@ class Bench:
 
 
 def name_of(options: argparse.Namespace) -> Path:
-    """Where the results go, without a suffix: those of a part do not replace the whole's."""
+    """The path of the results, without a suffix.  The results of a part do not replace those of the whole."""
     if options.name:
         return RESULTS / options.name
     whole = {(): "quick" if options.quick else "full", ("applications",): "applications"}.get(tuple(options.only))
@@ -147,7 +147,7 @@ def arguments() -> argparse.Namespace:
 
 
 def fairness(options: argparse.Namespace) -> list[str]:
-    """The command that measures that: its cells are other ones, and so are its users."""
+    """The command that measures fairness, which has its own cells and users."""
     words = [sys.executable, str(Path(__file__).with_name("fairness.py")), "--rounds", str(options.rounds),
              "--seconds", str(options.seconds)]
     words += ["--only", *options.only[1:]] if options.only[1:] else []
@@ -157,7 +157,7 @@ def fairness(options: argparse.Namespace) -> list[str]:
 
 
 def tls(options: argparse.Namespace) -> list[str]:
-    """Likewise: its table is another one, and so are its servers."""
+    """The command that measures TLS, which has its own table and servers."""
     words = ["--rounds", str(min(options.rounds, 3)), "--seconds", str(max(1, round(options.seconds)))]
     return [sys.executable, str(Path(__file__).with_name("tls.py")), *words]
 
@@ -172,7 +172,7 @@ def main() -> None:
     if not wanted:
         raise SystemExit("bench: no cell has all of these words: " + " ".join(options.only))
     path = name_of(options)
-    # Stopped, it still stops what it has started.
+    # A benchmark that is stopped still stops the servers that it has started.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     idle: dict[str, dict[str, float]] = {}
     memory: dict[str, dict[str, float]] = {}
@@ -181,7 +181,7 @@ def main() -> None:
     bench = Bench(options)
     try:
         bench.start()
-        # First, while both poolers are as they started.
+        # First, while both poolers are in their state after the start.
         if not options.only or "classic" in options.only:
             for name in ("pg_baton", "PgBouncer"):
                 idle[name] = idle_memory(bench.target(name))
@@ -197,14 +197,14 @@ def main() -> None:
         }
 
         def keep(measured: list[Measured], rounds: int) -> None:
-            """After each round, so that a run that is stopped has not been for nothing."""
+            """Writes the results after each round, so that a run that is stopped still has results."""
             about["rounds"] = rounds
             about["minutes"] = round((time.monotonic() - started) / 60, 1)
             write(path, {"about": about, "idle": idle, "memory": memory,
                          "cells": [asdict(one) for one in measured]})
 
         measured = bench.all_rounds(wanted, keep)
-        # Last, since it ends backends.
+        # Last, because this measurement ends backends.
         if options.only in ([], ["applications"]) and not options.quick:
             for name in ("pg_baton", "PgBouncer"):
                 memory[name] = backend_memory(bench.target(name), bench.server, bench.bouncer, SCALE)
@@ -216,7 +216,7 @@ def main() -> None:
         readme.update(RESULTS)
     if not options.only and not options.quick and not options.name:
         subprocess.run(fairness(options), check=True)
-        # It fails if it misses a bar.
+        # tls.py fails if it misses a bar.
         subprocess.run(tls(options), check=False)
     print(path.with_suffix(".md").read_text())
     print(f"written to {path.relative_to(builds.REPOSITORY)}.md and .json")

@@ -1,23 +1,23 @@
 #!/usr/bin/env python3
-"""What strangers at the door cost those inside: a load by pgbench, plain and by TLS, with
-and without each kind of stranger beside it.
+"""Measures the cost of strangers at the door for the clients inside: a load by pgbench, plain
+and by TLS, with and without each kind of stranger beside it.
 
     strangers.py [--seconds 3] [--rounds 3] [--rate 200] [--share 0.2] [--kinds silent,guesses]
                  [--targets pg_baton,direct] [--once]
 
-The kinds are those of tests/harness/strangers.py.  In each round and for each kind a run
-without and one with it, whichever is first in turns, the attack begun a second earlier and
-held to the end; once at the pool's port with the load through the pool, once at the server's
-own port with the load there, which shows what stock makes of the same.  Beside the load
-somebody logs in anew, plain, again and again.  Each run is made again if others disturbed it
-(disturbance.py), with --once not.
+The kinds are those of tests/harness/strangers.py.  Each round makes, for each kind, a run
+without and a run with the strangers, in alternating order.  The attack begins a second before
+the load and lasts to the end of it.  The attack is at the pool's port with the
+load through the pool, then at the server's own port with the load there, which shows the same
+with stock PostgreSQL.  Beside the load a client logs in anew, plain, again and again.  A run
+that other processes disturbed is made again (disturbance.py), but not with --once.
 
-The attacker is a process of the same machine, whose CPU the load lacks too: it makes RATE
-connections a second at most, and waits while it has had more than SHARE of one core; what it
-took is in the table.  What one of them costs the server, in CPU of all its processes, is
-measured with nobody else there.  Peak memory and descriptors are the dispatcher's, read every 0.1 s.
-Written to results/strangers.md and strangers.json after each round of a target; a part of
-it to results/scratch.
+The attacker is a process of the same machine, so the load lacks its CPU, too: it makes at most
+RATE connections a second, and waits while it has used more than SHARE of one core; the table
+has the share that it used.  The cost of one stranger for the server, in CPU of all the server's
+processes, is measured without other clients.  Peak memory and descriptors are the dispatcher's,
+read every 0.1 s.  The results go to results/strangers.md and strangers.json after each round of
+a target; those of a part of the measurement go to results/scratch.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ LOADS = ("plain", "TLS")
 
 
 class Pace:
-    """So many a second at most, and no more of a core than that."""
+    """Limits the attack to a number of connections a second and to a share of one core."""
 
     def __init__(self, rate: float, share: float) -> None:
         self.lock = threading.Lock()
@@ -84,7 +84,7 @@ class Pace:
 
 
 def attack(kind: str, port: int, rate: float, share: float) -> int:
-    """Goes on until its standard input ends; says then how many there were."""
+    """Attacks until standard input ends; then prints how many connections were made and how many failed."""
     resource.setrlimit(resource.RLIMIT_NOFILE, (resource.getrlimit(resource.RLIMIT_NOFILE)[1],) * 2)
     stopping, pace, held, lock = threading.Event(), Pace(rate, share), [], threading.Lock()
     counts = {"made": 0, "failed": 0}
@@ -97,7 +97,7 @@ def attack(kind: str, port: int, rate: float, share: float) -> int:
                 number = counts["made"]
             try:
                 one = KINDS[kind](port, number)
-            except Exception:  # refused, cut off, or late: a stranger takes what comes
+            except Exception:  # refused, cut off, or late: the attack goes on
                 counts["failed"] += 1
                 continue
             if one is not None:
@@ -113,13 +113,13 @@ def attack(kind: str, port: int, rate: float, share: float) -> int:
     sys.stdin.read()
     stopping.set()
     print(json.dumps(counts), flush=True)
-    # who still waits for an answer need not
+    # the process does not wait for threads that still wait for an answer
     os._exit(0)
 
 
 @contextmanager
 def attacked(kind: str | None, port: int, options: argparse.Namespace):
-    """Gives what is then known of the attack: its process, later its counts."""
+    """Gives a dictionary about the attack: first its process, later its counts."""
     about: dict = {"pid": None, "made": 0, "failed": 0, "cpu": 0.0, "seconds": 0.0}
     if kind is None:
         yield about
@@ -146,8 +146,8 @@ def attacked(kind: str | None, port: int, options: argparse.Namespace):
 
 
 def pgbench(port: int, seconds: int, secure: bool, folder: Path) -> dict[str, float]:
-    """Transactions a second, and milliseconds of the hundredth part that takes longest; none
-    where there is no room for its clients."""
+    """Transactions a second, and the 99th percentile of their latency in milliseconds; zero and
+    None if there is no room for pgbench's clients."""
     prefix = folder / ("tls" if secure else "plain")
     (command,) = pgbench_commands(port, CLIENTS, "simple", "-S", "-T", str(seconds), "-l", f"--log-prefix={prefix}")
     environment = {**os.environ, "PGSSLMODE": "require" if secure else "disable", "PGGSSENCMODE": "disable"}
@@ -165,7 +165,7 @@ def pgbench(port: int, seconds: int, secure: bool, folder: Path) -> dict[str, fl
 
 
 class Watch(threading.Thread):
-    """Logs in again and again, and looks at the dispatcher meanwhile."""
+    """Logs in again and again, and meanwhile reads the dispatcher's memory and descriptors."""
 
     def __init__(self, port: int, pids: tuple[int, ...]) -> None:
         super().__init__(daemon=True)
@@ -213,7 +213,7 @@ def descriptors(pids: tuple[int, ...]) -> int:
 
 
 def settle(pids: tuple[int, ...], quiet: int) -> None:
-    """Waits until the dispatcher has let the last run's connections go."""
+    """Waits until the dispatcher has closed the last run's connections."""
     deadline = time.monotonic() + SETTLE_LIMIT_S
     while descriptors(pids) > quiet and time.monotonic() < deadline:
         time.sleep(0.1)
@@ -240,7 +240,7 @@ def run_once(kind: str | None, port: int, pids: tuple[int, ...], folder: Path, o
 
 
 def server_cpu_seconds(server: Server) -> float:
-    """Of all its processes so far, those that have ended included."""
+    """CPU seconds of all the server's processes so far, including processes that have ended."""
     postmaster = server.process.pid
     words = Path(f"/proc/{postmaster}/stat").read_text().rpartition(")")[2].split()
     ended = sum(map(int, words[13:15])) / os.sysconf("SC_CLK_TCK")
@@ -248,7 +248,7 @@ def server_cpu_seconds(server: Server) -> float:
 
 
 def cost_of_one(kind: str, server: Server, port: int, pids: tuple[int, ...], options: argparse.Namespace) -> float:
-    """Milliseconds of CPU, with nobody else there."""
+    """Milliseconds of the server's CPU for each stranger, without other clients."""
     quiet, before = descriptors(pids), server_cpu_seconds(server)
     with attacked(kind, port, options) as about:
         time.sleep(options.seconds / 2)
@@ -260,7 +260,7 @@ def cost_of_one(kind: str, server: Server, port: int, pids: tuple[int, ...], opt
 
 
 class Found:
-    """Of each target and kind, the rounds: a run without and one with."""
+    """The rounds of each target and kind: a run without and a run with the strangers."""
 
     def __init__(self) -> None:
         self.cells: dict[str, dict[str, list[dict[str, dict]]]] = {target: {} for target in TARGETS}
@@ -372,7 +372,7 @@ def main() -> int:
             for target in options.targets.split(","):
                 pooled = target == "pg_baton"
                 port, pids = (server.pool_port, server.pool().pids) if pooled else (server.port, ())
-                # all backends are there, and what is needed once
+                # after this run all backends have started, and work that is needed only once is done
                 run_once(None, port, pids, folder, options)
                 for kind in options.kinds.split(","):
                     pair = {}

@@ -4,15 +4,16 @@
     tls.py [--seconds 5] [--rounds 3] [--clients 1,8,64,500,2000] [--protocols simple,prepared]
            [--no-log-ins | --only-log-ins] [--set NAME=VALUE]...
 
-All cells in each round, the targets in turns, each run made again if others disturbed it
-(disturbance.py); then log-ins a second, with and without TLS and SCRAM, and their CPU: of the
-pooler, and of the client itself.  Written to results/tls.md and tls.json after each round; a
-part of it to results/scratch.  One certificate with an RSA key of 2,048 bits for all three.
-PgBouncer takes its curves by its own default; pg_baton by the server's ssl_ecdh_curve, which
-before 18 makes libpq say hello twice: --same-curve has PgBouncer do likewise.  The bars are
-those of the project: of PgBouncer with TLS at least 1.2 at 8 clients, 1.3 from 64 on, and 1.2
-of the log-ins, as the median of the ratios of each round.  The client is pgbench for all: it
-costs CPU of the same machine, for its own share of TLS, too.
+Each round measures all cells, the targets in turns, and makes a run again if others disturbed
+it (disturbance.py).  It then measures logins a second, with and without TLS and SCRAM, and their
+CPU: the pooler's, and the client's own.  The results are written to results/tls.md and tls.json
+after each round, and those of a partial run to results/scratch.  All three targets have the same
+certificate with an RSA key of 2,048 bits.  PgBouncer takes its curves by its own default, and
+pg_baton by the server's ssl_ecdh_curve.  Before 18 that setting makes libpq say hello twice, and
+--same-curve makes PgBouncer do likewise.  The bars are those of the project: at least 1.2 times
+PgBouncer with TLS at 8 clients, 1.3 times from 64 on, and 1.2 times its logins, as the median of
+the ratios of each round.  The client is pgbench for all targets.  It costs CPU of the same
+machine, for its own share of TLS, too.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ BARS = {8: 1.2, 64: 1.3, 500: 1.3, 2000: 1.3}
 
 
 def certificate(folder: Path) -> tuple[Path, Path]:
-    """A certificate and its key, which the server's user may read, and nobody else."""
+    """A certificate and its key, which only the server's user may read."""
     certificate, key = folder / "server.crt", folder / "server.key"
     subprocess.run(
         ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=localhost",
@@ -64,10 +65,10 @@ def certificate(folder: Path) -> tuple[Path, Path]:
 
 
 def verifier(password: str) -> str:
-    """What the server keeps of a password (RFC 5802), of one iteration instead of 4,096.
-    The client derives its keys at each log-in otherwise, 2.4 ms of CPU for any target, which a
-    client that keeps them does not pay (scram_client_key of libpq 18).  The other side's part
-    does not depend on the number."""
+    """The verifier that the server keeps of a password (RFC 5802), of one iteration instead of 4,096.
+    With 4,096 iterations the client derives its keys at each login, 2.4 ms of CPU for any target.
+    A client that keeps its keys (scram_client_key of libpq 18) does not pay this.  The other side's
+    part does not depend on the number."""
     salt = os.urandom(16)
     salted = hashlib.pbkdf2_hmac("sha256", password.encode(), salt, 1)
 
@@ -79,10 +80,10 @@ def verifier(password: str) -> str:
 
 
 def scram(server: Server, folder: Path) -> dict[str, object]:
-    """A role with a password, on the server, and for PgBouncer, whose settings that takes.
-    PgBouncer gets what the server has, the role's verifier: of a password in the clear it
-    derives the keys anew at each log-in (build_adhoc_scram_secret), milliseconds of CPU that
-    nobody who cares for log-ins pays."""
+    """Creates a role with a password on the server, and returns the settings that PgBouncer needs for it.
+    PgBouncer gets the role's verifier, as the server has it: from a password in the clear PgBouncer
+    derives the keys anew at each login (build_adhoc_scram_secret).  That costs milliseconds of CPU,
+    which an administrator avoids where the speed of logins matters."""
     kept = verifier(PASSWORD)
     server.query(f"CREATE ROLE {SCRAMMED} LOGIN SUPERUSER PASSWORD '{kept}'")
     rules = f"host all {SCRAMMED} {HOST}/32 scram-sha-256\n"
@@ -97,7 +98,7 @@ def scram(server: Server, folder: Path) -> dict[str, object]:
 
 def pgbench(port: int, clients: int, protocol: str, seconds: int, secure: bool, reconnect: bool = False,
             user: str = USER) -> float:
-    # its alarm rings whether all have connected or not
+    # pgbench's alarm rings whether all clients have connected or not
     seconds += clients // 100
     environment = {**os.environ, "PGSSLMODE": "require" if secure else "disable", "PGGSSENCMODE": "disable",
                    "PGPASSWORD": PASSWORD}
@@ -135,13 +136,13 @@ def arguments() -> argparse.Namespace:
 
 
 class Cells:
-    """What each cell gave for each target, round by round."""
+    """The results of each cell for each target, round by round."""
 
     def __init__(self) -> None:
         self.tps: dict[str, dict[str, list[float]]] = {}
-        # CPU, in milliseconds a transaction or log-in: the pooler's, the client's
+        # CPU, in milliseconds a transaction or login: the pooler's, the client's
         self.shares: dict[str, dict[str, list[tuple[float, float]]]] = {}
-        # of the machine, that others took during each run
+        # the share of the machine that others took during each run
         self.others: list[float] = []
 
     def add(self, cell: str, target: str, tps: float, share: tuple[float, float], others: float) -> None:
@@ -238,8 +239,8 @@ def main() -> int:
         for number in range(1, options.rounds + 1):
             print(f"bench: round {number} of {options.rounds}", file=sys.stderr, flush=True)
             if number > 1:
-                # The other user's pool keeps backends that PgBouncer, which logs in as one
-                # user, has for all.
+                # The other user's pool keeps backends.  PgBouncer logs in as one user, and has
+                # these backends for all users.
                 server.restart()
                 pids["pg_baton"] = server.pool().pids
             for protocol in () if options.only_log_ins else options.protocols.split(","):

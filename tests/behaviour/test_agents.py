@@ -1,5 +1,5 @@
-"""Agents that watch a server and programs that back it up come through the pool, and
-see what they see on the server's own port.  Debian's own programs; a test whose
+"""Agents that watch a server and programs that back it up connect through the pool, and
+see the same as on the server's own port.  The programs are Debian's own; a test whose
 program is missing is skipped, with the package's name."""
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def run_program(*command: str, environment: dict[str, str] | None = None) -> sub
 
 
 def test_prometheus_postgres_exporter(watched):
-    """Its metrics have the same names, and it has collected them without an error."""
+    """The exporter's metrics have the same names, and it collects them without an error."""
     exporter = program("prometheus-postgres-exporter", "prometheus-postgres-exporter")
     seen = []
     for port in (watched.port, watched.pool_port):
@@ -73,7 +73,7 @@ def test_prometheus_postgres_exporter(watched):
                     return False
 
             wait_until(scrape, what="the exporter listens")
-            # and again: it prepares, and keeps its connection
+            # a second time: the exporter prepares statements, and keeps its connection
             assert scrape()
         finally:
             process.terminate()
@@ -109,7 +109,7 @@ def test_check_postgres(watched, action):
             script, f"--action={action}", f"--host={HOST}", f"--port={port}", "--dbuser=postgres", "--dbname=postgres",
             *limits.get(action, []),
         )  # fmt: skip
-        # what is measured differs from moment to moment
+        # the measured values differ from moment to moment
         said.append((found.returncode, re.sub(r"[\d.]+", "n", re.sub(r"\|.*", "", found.stdout)).replace(str(port), "")))
         assert "ERROR" not in found.stdout + found.stderr, found.stdout + found.stderr
     assert said[0] == said[1]
@@ -139,8 +139,8 @@ def test_check_pgactivity(watched, service):
 
 
 def test_pg_activity(watched):
-    """Its screen has the session by its own number and what it runs.  (Whoever can
-    read postmaster.pid is shown what /proc has, too, and nothing that is not there.)"""
+    """Its screen shows the session by its own number, and the session's statement.  (If pg_activity
+    can read postmaster.pid, it also shows the data of /proc, and nothing that is not there.)"""
     script = program("pg_activity", "pg-activity")
     watched.sql("CREATE ROLE looker LOGIN IN ROLE pg_read_all_stats")
     terminal, end = pty.openpty()
@@ -175,7 +175,7 @@ def test_pg_activity(watched):
 
 
 def test_pgbackrest(make_cluster, run):
-    """Its backup begins and ends in one session, and its archive is restored from."""
+    """Its backup begins and ends in the same session, and a restore from its archive succeeds."""
     backrest = program("pgbackrest", "pgbackrest")
     cluster = make_cluster(start=False, parameters={**PARAMETERS, "pg_baton.force_migration": True})
     folder = cluster.home / "repository"

@@ -1,9 +1,9 @@
-"""Batch scheduling: backends and the dispatcher's threads that are busy
-interrupt nobody whom the kernel has at work (SCHED_BATCH), as long as they need not wait
-for a processor for longer than that; and never against what an administrator has set.
+"""Batch scheduling: busy backends and busy threads of the dispatcher interrupt no running
+process (SCHED_BATCH), as long as they need not wait for a processor for longer than the
+limit. A policy that an administrator has set stays.
 
-What the waits were is the machine's: so a limit that no wait reaches stands for a quiet
-one, and one of a microsecond beside processes that compute for a busy one."""
+The machine decides how long the waits are: a limit that no wait reaches stands for a quiet
+machine, and a limit of a microsecond beside processes that compute for a busy machine."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def session(server):
 
 @contextlib.contextmanager
 def computing() -> Iterator[None]:
-    """Beside processes that leave no processor idle."""
+    """Runs processes that leave no processor idle."""
     all_of_them = [
         subprocess.Popen(["sh", "-c", "while :; do :; done"], start_new_session=True)
         for _ in range(os.cpu_count() or 1)
@@ -64,7 +64,7 @@ def backends(server) -> list[int]:
 
 
 def relays(server) -> list[int]:
-    """Other threads of the dispatcher come and go."""
+    """The relay threads; other threads of the dispatcher come and go."""
     found = []
     for thread in Path(f"/proc/{server.dispatcher_pids()[0]}/task").iterdir():
         with contextlib.suppress(FileNotFoundError, ProcessLookupError):
@@ -74,14 +74,14 @@ def relays(server) -> list[int]:
 
 
 def policy_of(process: int) -> int | None:
-    """None: it has gone, as who has asked for a reload does."""
+    """None if the process has gone, as the backend that has asked for a reload does."""
     with contextlib.suppress(ProcessLookupError):
         return os.sched_getscheduler(process)
     return None
 
 
 def who_is(server, policy: int) -> tuple[int, int]:
-    """Backends and relay threads."""
+    """How many backends and relay threads have the policy."""
     return tuple(sum(policy_of(each) == policy for each in group) for group in (backends(server), relays(server)))
 
 
@@ -94,8 +94,8 @@ def work_until(session, check: Callable[[], bool], what: str) -> None:
 
 
 def work_until_busy(server, session) -> None:
-    """One session: its backend, and the thread that relays for it. On a machine with
-    other work not always at the same moment."""
+    """Works until the session's backend and the thread that relays for it are busy. On a machine
+    with other work, they are not always busy at the same moment."""
     work_until(session, lambda: who_is(server, os.SCHED_BATCH)[0] == 1, "the backend is busy")
     work_until(session, lambda: who_is(server, os.SCHED_BATCH)[1] == 1, "the relay is busy")
 
@@ -120,7 +120,7 @@ def test_what_an_administrator_has_set_stays(server, session):
     set_wait(server, NEVER_REACHED)
     changed = []
     for each in [*backends(server), *relays(server)]:
-        with contextlib.suppress(ProcessLookupError):  # who has asked for the reload may be going
+        with contextlib.suppress(ProcessLookupError):  # the backend that has asked for the reload may be going
             try:
                 os.sched_setscheduler(each, os.SCHED_FIFO, os.sched_param(1))
             except PermissionError:

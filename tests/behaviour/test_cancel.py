@@ -54,13 +54,13 @@ def wait_until_running(server, pattern: str, count: int = 1) -> None:
 
 @contextlib.contextmanager
 def running(server, session: Wire, what: str):
-    """Has the session run a statement that ends by itself when the block does."""
+    """Makes the session run a statement that ends by itself when the block ends."""
     with psycopg.connect(server.direct()) as locker:
         locker.execute("SELECT pg_advisory_xact_lock(5)")
         session.send(query(f"SELECT pg_advisory_xact_lock(5), '{what}'"))
         wait_until_running(server, f"%''{what}''%")
         yield
-        time.sleep(0.1)  # a cancel that was not meant for it may be on its way
+        time.sleep(0.1)  # a cancel for another statement may be on its way
 
 
 def test_cancel_ends_the_running_statement_and_not_the_session(server):
@@ -110,8 +110,8 @@ def test_cancel_of_an_idle_session_does_nothing_ever(server):
 @pytest.mark.pool_only
 @pytest.mark.parametrize("before", ["a new backend", "a login that was refused"])
 def test_cancel_of_idle_session_does_nothing_on_any_backend(make_cluster, before):
-    """A backend's start, and an error that it gets over, end its holding off of
-    cancels, if nobody sees to it."""
+    """A backend keeps holding cancels off after its start, and after an error that
+    it survives (PostgreSQL ends the holding off at both)."""
     cluster = make_cluster(parameters={"pg_baton.max_backends": 1})
     cluster.sql("CREATE ROLE newcomer LOGIN")
     if before != "a new backend":
@@ -119,7 +119,7 @@ def test_cancel_of_idle_session_does_nothing_on_any_backend(make_cluster, before
             first.query("SELECT 1")
         with pytest.raises(LoginFailed):
             open_wire(cluster, user="newcomer", work_mem="nonsense")
-    # other startup options than any before: a backend greets it
+    # No session before has had these startup options: a backend greets this session.
     with open_wire(cluster, user="newcomer", work_mem="5MB") as session:
         for _ in range(10):
             session.cancel_request()
@@ -180,7 +180,7 @@ REQUESTS = {
 ENDLESS = {
     "query": query("SELECT pg_sleep(60)"),
     "extended": parse("SELECT pg_sleep(60)") + bind() + execute() + sync(),
-    "function call": function_call(2626, [struct.pack("!d", 60)]),  # pg_sleep: nothing is analysed for it
+    "function call": function_call(2626, [struct.pack("!d", 60)]),  # pg_sleep: the server analyses nothing for it
 }
 
 
@@ -188,9 +188,9 @@ ENDLESS = {
 @pytest.mark.parametrize("name", REQUESTS)
 @pytest.mark.parametrize("forced", [False, True], ids=["queued", "forced"])
 def test_cancelled_waiting_statement_ends_at_once_and_never_runs(make_cluster, name, forced):
-    """As in stock, where it would be running; the backends are others' all the while.
+    """As in stock, where the statement would be running. Other sessions hold the backends throughout.
 
-    (In forced migration sessions wait with the dispatcher, else in the queue.)"""
+    (With forced migration sessions wait with the dispatcher, else in the ready queue.)"""
     server = make_cluster(parameters={"pg_baton.max_backends": 2, "pg_baton.force_migration": forced})
     server.sql("CREATE EXTENSION pg_baton")
     server.sql("CREATE TABLE cancelled (a int)")
@@ -206,10 +206,10 @@ def test_cancelled_waiting_statement_ends_at_once_and_never_runs(make_cluster, n
             error = found[0].fields()
             assert (error["S"], error["C"]) == ("ERROR", "57014")
             assert error["M"] == "canceling statement due to user request"
-        # as in stock, the log says so
+        # the log has the message, as in stock
         said = "ERROR:  canceling statement due to user request (SQLSTATE 57014)"
         wait_until(lambda: server.log().count(said) == 3, what="each is logged")
-        # a cancel that comes late, and the next request, which waits its turn
+        # a late cancel, and then the next request, which waits for its turn
         waiting.cancel_request()
         waiting.send(query("SELECT 5"))
         for holder in (one, two):
@@ -221,7 +221,7 @@ def test_cancelled_waiting_statement_ends_at_once_and_never_runs(make_cluster, n
 @pytest.mark.pool_only
 @pytest.mark.parametrize("name", ENDLESS)
 def test_a_cancel_on_its_session_s_way_to_a_backend_counts(make_cluster, name):
-    """Neither the dispatcher's any more nor the backend's yet."""
+    """The dispatcher no longer holds the session, and the backend does not hold it yet."""
     server = make_cluster(parameters={"pg_baton.max_backends": 1})
     server.sql("CREATE EXTENSION pg_baton")
     with open_wire(server) as session:
@@ -243,7 +243,7 @@ def test_a_cancel_on_its_session_s_way_to_a_backend_counts(make_cluster, name):
 @pytest.mark.pool_only
 @pytest.mark.parametrize("nothing", [flush(), copy_data(b"late"), copy_done()], ids=["Flush", "CopyData", "CopyDone"])
 def test_a_cancel_of_a_session_that_asks_nothing_is_forgotten(make_cluster, nothing):
-    """It came on the way to a backend, and must not wait there for the next statement."""
+    """The cancel comes while the session is on its way to a backend. It must not wait there for the next statement."""
     server = make_cluster(parameters={"pg_baton.max_backends": 1})
     server.sql("CREATE EXTENSION pg_baton")
 
@@ -270,7 +270,7 @@ def test_a_cancel_of_a_session_that_asks_nothing_is_forgotten(make_cluster, noth
 
 @pytest.mark.pool_only
 def test_a_cancel_in_a_waiting_crowd_changes_no_other_turn(make_cluster):
-    """More than the ready queue holds: first, last, and some in between."""
+    """More sessions wait than the ready queue holds. The first, the last and some in between are cancelled."""
     server = make_cluster(parameters={"pg_baton.max_backends": 1})
     server.sql("CREATE EXTENSION pg_baton")
     crowd = [open_wire(server) for _ in range(90)]
@@ -298,7 +298,7 @@ def test_a_cancel_in_a_waiting_crowd_changes_no_other_turn(make_cluster):
 @pytest.mark.pool_only
 def test_a_cancelled_statement_has_either_happened_or_not(make_cluster):
     """Under a storm of cancels, for sessions that wait for one backend most of
-    the time: what is answered with 57014 is not executed afterwards."""
+    the time: no statement that is answered with 57014 is executed afterwards."""
     server = make_cluster(parameters={"pg_baton.max_backends": 1})
     server.sql("CREATE TABLE done (session int, number int)")
     stop = threading.Event()
@@ -341,7 +341,7 @@ def test_a_cancelled_statement_has_either_happened_or_not(make_cluster):
 
 def test_no_stray_cancel_under_a_storm_of_them(server):
     """Cancels at random moments hit this session's statements only: each
-    statement gives its own answer or 57014, and another session never one."""
+    statement gives its own answer or 57014, and no other session gets a 57014."""
     stop = threading.Event()
     failures: list[str] = []
 
@@ -387,7 +387,7 @@ def test_no_stray_cancel_under_a_storm_of_them(server):
 
 
 def slot_of(server, backend_pid: int):
-    """The slot of a backend, whose word `cancel` says whom a cancel is meant for."""
+    """The slot of a backend. Its word `cancel` names the session that a cancel is meant for."""
     ((number,),) = server.sql(f"SELECT slot FROM pg_baton_backends WHERE pid = {backend_pid}")
     slot = ControlMemory(server).backend_slot(number)
     assert slot.pid == backend_pid
@@ -407,7 +407,7 @@ def find(server, name: str) -> tuple[int, int]:
 
 @pytest.mark.pool_only
 def test_a_late_cancel_spares_the_session_that_came_instead(server):
-    """The session that it names may have left while the signal was on its way."""
+    """The session that the cancel names may have left while the signal was on its way."""
     with open_wire(server, application_name="gone") as gone, open_wire(server, application_name="came") as came:
         gone.query("SELECT 1")
         ((gone_id,),) = server.sql("SELECT id FROM pg_baton_sessions WHERE application_name = 'gone'")
@@ -444,7 +444,7 @@ def test_a_cancel_names_its_session_before_signalling_a_backend(server):
 @pytest.mark.pool_only
 @needs_gdb
 def test_a_cancel_while_its_session_is_put_in_place_counts(make_cluster):
-    """What the session has asked waits in its socket: it is meant."""
+    """The session's request waits in its socket: the cancel is meant for it."""
     server = make_cluster(parameters={"pg_baton.max_backends": 1})
     server.sql("CREATE EXTENSION pg_baton")
     with open_wire(server) as session, open_wire(server) as other:
@@ -462,7 +462,7 @@ def test_a_cancel_while_its_session_is_put_in_place_counts(make_cluster):
 
 @pytest.mark.pool_only
 def test_a_cancel_seen_by_dispatcher_before_its_statement_counts(make_cluster):
-    """The session is the dispatcher's, and both wait when it looks."""
+    """The dispatcher holds the session. Both the statement and the cancel wait when it looks."""
     server = make_cluster(parameters={"pg_baton.max_backends": 3, "pg_baton.force_migration": True})
     (dispatcher,) = server.dispatcher_pids()
     with open_wire(server) as session:
@@ -473,7 +473,7 @@ def test_a_cancel_seen_by_dispatcher_before_its_statement_counts(make_cluster):
                 session.send(query("SELECT pg_sleep(20)"))
                 wait_until(lambda: session.unread_by_server() not in (None, 0), what="the statement has come")
             finally:
-                # late enough for the cancel to have come as well
+                # late enough that the cancel has come as well
                 awake = threading.Timer(0.1, os.kill, (dispatcher, signal.SIGCONT))
                 awake.start()
             session.cancel_request()
@@ -507,7 +507,7 @@ def test_pg_cancel_backend_cancels_what_runs(server):
 
 @pytest.mark.pool_only
 def test_the_pid_of_a_cancel_key_is_no_process_s(server):
-    """It may be given to whatever takes PIDs; Linux has none above 2^22."""
+    """A client may pass it to any function that takes PIDs; Linux has no PID above 2^22."""
     for _ in range(20):
         with Wire.login("127.0.0.1", server.pool_port) as wire:
             assert wire.backend_pid > 1 << 22
@@ -524,7 +524,7 @@ def test_a_lock_timeout_at_login_is_no_cause_of_a_later_cancel(make_cluster):
         session.send(startup({"user": "postgres", "database": "postgres", "options": "-c lock_timeout=100"}))
         waits = "SELECT count(*) FROM pg_locks WHERE relation = 'pg_db_role_setting'::regclass AND NOT granted"
         wait_until(lambda: locker.execute(waits).fetchone() == (1,), what="the backend waits for the lock")
-        time.sleep(0.5)  # the timeout passes meanwhile; if it does not, nothing is proven
+        time.sleep(0.5)  # the timeout passes meanwhile; otherwise the test proves nothing
         locker.rollback()
         session.until_ready()
         for _ in range(3):

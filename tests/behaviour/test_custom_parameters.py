@@ -1,7 +1,7 @@
 """A custom parameter is there for the session that set it, and for no other.
 
-One backend serves all: what one session leaves in the server's table of
-parameters is what the next one finds."""
+One backend serves all sessions: the next session finds in the server's table
+of parameters what the last session left there."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def test_custom_parameter_stays_its_session_s_in_any_sort_order(server, name):
     with connect(server) as one, connect(server) as other:
         read = f"SELECT current_setting('{name}', true)"
         one.execute(f"SET {name} = 'secret'")
-        other.execute("DO $$BEGIN END$$")  # loads a library, so the table is looked at anew
+        other.execute("DO $$BEGIN END$$")  # loads a library, so the table is examined again
         one.execute("SELECT 1")
         assert other.execute(read).fetchone() == (None,)
         one.execute(f"SET {name} = 'new'")
@@ -58,13 +58,13 @@ def test_names_of_past_sessions_do_not_pile_up_in_a_backend(server):
 
 
 CONFLICT = "SELECT setting, source FROM pg_settings WHERE name = 'plpgsql.variable_conflict'"
-OF_ANOTHER_PROCESS = "-c temp_buffers=900"  # a start alone takes it
+OF_ANOTHER_PROCESS = "-c temp_buffers=900"  # only a process that starts can take it
 LOAD = "DO $$BEGIN END$$"  # the procedural language's library comes with its first use
 
 
 def ask(one, other, sql) -> tuple:
-    """What `one` is told by a backend in which `other` has loaded it: the only one, but another may have come in its
-    place, or beside it."""
+    """The answer to `one` by a backend in which `other` has loaded the library.  There is only one backend, but another
+    backend may have come in its place, or beside it."""
     for attempt in range(20):
         with other.transaction():
             other.execute(LOAD)
@@ -74,7 +74,7 @@ def ask(one, other, sql) -> tuple:
             its_process = one.execute(ITS_PROCESS).fetchone()
         if its_process == process:
             return answer
-        if attempt % 2:  # two backends that forced migration takes in turn would never meet
+        if attempt % 2:  # else two sessions that forced migration moves in turn would never meet
             one.execute("SELECT 1")
     raise AssertionError("no backend stays")
 
@@ -82,10 +82,10 @@ def ask(one, other, sql) -> tuple:
 @pytest.mark.parametrize("how", ["set", "startup"])
 @pytest.mark.parametrize("user, found", [("bob", ("error", "default")), ("postgres", ("use_column", None))])
 def test_only_permitted_roles_give_a_library_s_parameter_a_value(server, how, user, found):
-    """The value was accepted because nobody knew the parameter yet; a backend
-    that has the library asks as loading it would have done."""
+    """The value was accepted because the parameter was not known yet.  A backend
+    that has the library checks the value as loading the library would have done."""
     options = {"options": "-c plpgsql.variable_conflict=use_column"} if how == "startup" else {}
-    # With one backend for all, a session that only another process can serve makes the next one fresh.
+    # With one backend for all sessions, a session that only another process can serve makes the next backend fresh.
     with connect(server, user="alice", options=OF_ANOTHER_PROCESS) as before:
         before.execute("SELECT 1")
     with connect(server, user=user, **options) as one, connect(server, user=user) as other:
@@ -111,6 +111,6 @@ def test_a_backend_drops_names_reserved_by_its_loaded_libraries(server):
         other.execute(LOAD)
         assert ask(one, other, "SELECT current_setting('plpgsql.no_such', true)") == (None,)
         assert one.execute("SHOW my.other").fetchone() == ("y",)
-        # Parallel workers get all parameters, and would refuse that one.
+        # Parallel workers get all parameters, and would refuse plpgsql.no_such.
         one.execute(f"SET {DEBUG_PARALLEL} = on")
         assert one.execute("SELECT count(*) > 0 FROM pg_class").fetchone() == (True,)

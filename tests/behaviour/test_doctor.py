@@ -19,7 +19,7 @@ pytestmark = pytest.mark.pool_only
 
 
 def test_a_server_that_is_well_is_said_to_be(make_cluster):
-    # by TLS they take three descriptors each
+    # each TLS session takes three descriptors
     cluster = with_views(make_cluster(parameters={"pg_baton.max_sessions": 1000}))
     found = findings(cluster, 0)
     assert {one["level"] for one in found} == {"ok"}, found
@@ -27,7 +27,7 @@ def test_a_server_that_is_well_is_said_to_be(make_cluster):
     assert checks >= {"library", "dispatcher", "connections", "open files", "memory", "pg_hba.conf", "libraries", "pools"}
     lines = doctor(cluster).stdout.splitlines()
     assert len(lines) == len(found) and all(line.startswith("ok ") for line in lines)
-    # each line of pg_hba.conf, and how it is served
+    # each line of pg_hba.conf, and the process that serves its clients
     served = [one["text"] for one in found if one["check"] == "pg_hba.conf"]
     assert [text.split(" served ")[1].split(",")[0] for text in served] == [
         *["by the dispatcher"] * 3, *["by the server itself"] * 3
@@ -186,7 +186,7 @@ def test_certificates_that_end(make_cluster, run):
     make_secure(cluster, authority)
     with_views(cluster.start())
     found = findings(cluster, 0)
-    # of two days, both
+    # both certificates are good for two days
     ends = [one for one in found if one["check"] == "certificates" and one["level"] == "warning"]
     assert len(ends) == 2 and "renew it, put it into server.crt and reload" in ends[0]["mend"]
     assert of(found, "certificates", "ok")["text"] == "the pool's port offers TLS"
@@ -195,7 +195,7 @@ def test_certificates_that_end(make_cluster, run):
     put(cluster, pair.key, "server.key")
     assert "server.crt is good until" in str(findings(cluster, 0))
     old = cluster.home / "old.crt"
-    # 3.4 and later have dates, and take no days that are past
+    # OpenSSL 3.4 and later accept dates, and refuse a negative number of days
     has_dates = openssl("version") >= "OpenSSL 3.4"
     past = ("-not_before", "20200101000000Z", "-not_after", "20200201000000Z") if has_dates else ("-days", "-1")
     openssl("x509", "-req", "-in", str(authority.folder / "long.csr"), "-CA", str(authority.root.certificate), "-CAkey",
@@ -251,7 +251,7 @@ def test_a_library_that_hooks_into_logins(make_cluster):
     cluster = with_views(make_cluster(parameters={"shared_preload_libraries": "pg_baton, auth_delay"}))
 
     def served(found: list[dict]) -> list[str]:
-        """By whom clients are, by pg_hba.conf's three lines that are not replication's."""
+        """How clients are served, for each of pg_hba.conf's three lines that are not for replication."""
         texts = [one["text"] for one in found if one["check"] == "pg_hba.conf"]
         assert [text.split(" served ")[1].split(",")[0] for text in texts[3:]] == ["by the server itself"] * 3
         return [text.split(" served ")[1] for text in texts[:3]]
@@ -259,7 +259,7 @@ def test_a_library_that_hooks_into_logins(make_cluster):
     found = findings(cluster, 0)
     one = next(one for one in found if "auth_delay" in one["text"])
     assert one["level"] == "ok" and "a backend's" in one["text"]
-    # and that is what the lines are said to be
+    # the report says the same of each line
     by_backend = "by a backend with the server's own code, a fork each login"
     assert served(found) == [by_backend] * 3
     for login, by in (("dispatcher", "by the dispatcher"), ("server", by_backend)):

@@ -1,4 +1,4 @@
-"""`baton doctor` compares the certificate that is served with the file's, and looks at lists of revoked ones."""
+"""`baton doctor` compares the served certificate with the certificate file, and checks lists of revoked ones."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def certificates(found: list[dict], level: str) -> list[dict]:
 
 
 def reloaded(cluster) -> None:
-    """Server and pool have the files as they are."""
+    """Reloads server and pool, so that they have the current files."""
     before = cluster.log().count("parameters reloaded")
     cluster.reload()
     wait_until(lambda: cluster.log().count("parameters reloaded") > before, what="a reload")
@@ -41,12 +41,12 @@ def test_a_certificate_that_was_renewed_and_not_reloaded(make_cluster, run):
 
 
 def test_a_served_certificate_that_has_ended_is_a_failure(make_cluster, run):
-    """Though the file's is good."""
+    """It is a failure even though the certificate in the file is good."""
     authority = Authority(run.directory / "doctor-ended", days=100)
     cluster = make_cluster(start=False)
     pair = authority.server("ended", days=100)
     old = cluster.home / "old.crt"
-    # 3.4 and later have dates, and take no days that are past
+    # OpenSSL 3.4 and later have options for dates, and accept no negative number of days
     has_dates = openssl("version") >= "OpenSSL 3.4"
     past = ("-not_before", "20200101000000Z", "-not_after", "20200201000000Z") if has_dates else ("-days", "-1")
     openssl("x509", "-req", "-in", str(authority.folder / "ended.csr"), "-CA", str(authority.root.certificate), "-CAkey",
@@ -59,7 +59,7 @@ def test_a_served_certificate_that_has_ended_is_a_failure(make_cluster, run):
 
 
 def revoked(authority: Authority, name: str, days: str) -> Path:
-    """A list without an entry, good for so long."""
+    """A list of revoked certificates without an entry, good for the period that `days` gives."""
     folder = authority.folder
     (folder / "index.txt").touch()
     (folder / "crlnumber").write_text("01\n")
@@ -97,7 +97,7 @@ def test_lists_of_revoked_certificates_have_an_end(make_cluster, run):
 
 
 def test_a_port_that_takes_no_connection_is_not_waited_for(make_cluster, run):
-    """A listener whose queue is full: connections are neither made nor refused."""
+    """The doctor does not wait for a listener whose queue is full: connections are neither made nor refused."""
     authority = Authority(run.directory / "doctor-deaf", days=100)
     with socket.socket() as deaf:
         deaf.bind(("127.0.0.1", 0))

@@ -1,4 +1,4 @@
-"""`baton doctor` judges the server's machine and its dispatcher, wherever it is asked."""
+"""`baton doctor` judges the server's machine and its dispatcher, wherever it runs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from harness.doctor import findings, of, read, with_views
 
 pytestmark = pytest.mark.pool_only
 
-# In a PID namespace of its own: a process of that number, which may have few files open.
+# Starts a process with the dispatcher's PID in a PID namespace of its own; the process may have few files open.
 ANOTHER_OF_ITS_NUMBER = """
 echo $(($1 - 1)) > /proc/sys/kernel/ns_last_pid
 sh -c 'ulimit -n 64; exec sleep 100' &
@@ -54,7 +54,7 @@ def test_views_are_found_in_whatever_schema_they_are(make_cluster):
 
 
 def test_an_unreadable_program_is_not_said_to_be_the_same(make_cluster, run):
-    """One that may be run and not read; what it maps is the system's secret."""
+    """The program may be run and not read; the system keeps secret which file its process maps."""
     copy = run.directory / "secret-dispatcher" / "baton-dispatcher"
     copy.parent.mkdir()
     copy.parent.chmod(0o755)

@@ -1,4 +1,4 @@
-"""Whoever stands at the door: limits, each by its parameter."""
+"""Limits on clients that log in, each by its parameter."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ ROLES = ["CREATE ROLE one LOGIN", "CREATE ROLE other LOGIN", "CREATE ROLE by_scr
 
 @pytest.fixture
 def door(make_cluster, run):
-    """A cluster with these limits."""
+    """Makes a cluster with these limits."""
 
     def make(secure: bool = False, **limits: object):
         parameters = {f"pg_baton.{name}": value for name, value in limits.items()}
@@ -50,7 +50,7 @@ def log_in(cluster, user: str = "one", source: str = "", database: str = "postgr
 
 
 def refusal(attempt) -> dict[str, str]:
-    """The error's fields; it must be one."""
+    """The fields of the error; the attempt must fail."""
     with pytest.raises(LoginFailed) as refused:
         attempt()
     return refused.value.fields
@@ -62,7 +62,7 @@ def is_refused(fields: dict[str, str], parameter: str, limit: object) -> None:
 
 
 def knock_until_refused(attempt, most: int) -> tuple[int, dict[str, str]]:
-    """How many came in, and what the next was told."""
+    """How many logins succeeded, and the fields of the next one's error."""
     for number in range(most):
         try:
             attempt().leave()
@@ -73,7 +73,7 @@ def knock_until_refused(attempt, most: int) -> tuple[int, dict[str, str]]:
 
 def test_logins_a_second_are_limited_for_one_address_alone(door):
     cluster = door(max_login_rate_per_address=5)
-    time.sleep(1)  # what was counted while it started
+    time.sleep(1)  # logins during the start of the server no longer count
     begun = time.monotonic()
     number, fields = knock_until_refused(lambda: log_in(cluster), 10_000)
     assert 5 <= number <= 5 + 5 * (time.monotonic() - begun) + 1
@@ -99,7 +99,7 @@ def test_the_login_rate_limits_all_logins_and_no_cancel_requests(door):
     with log_in(cluster, host="socket") as session:
         number, fields = knock_until_refused(lambda: log_in(cluster, source=ELSEWHERE), 10_000)
         is_refused(fields, "max_login_rate", 5)
-        # as long as any login would be refused
+        # while the server would refuse any login
         for _ in range(20):
             session.cancel_request()
         assert cluster.sql("SELECT cancels FROM pg_baton_dispatchers") == [(20,)]
@@ -116,7 +116,7 @@ def test_an_address_that_logs_in_too_often_gets_no_tls_handshake(door):
 
     answers = [ask() for _ in range(20)]
     assert answers[:2] == [b"S", b"S"] and b"E" in answers
-    # once for handshake and startup packet together
+    # handshake and startup packet together count once
     time.sleep(1.1)
     with Wire.open(HOST, cluster.pool_port).secure() as wire:
         assert wire.log_in("one", "postgres")[-1].type == "Z"
@@ -128,7 +128,7 @@ def test_sessions_of_an_address_are_limited(door):
     cluster = door(max_sessions_per_address=3)
     inside = [log_in(cluster, user) for user in ("one", "other", "one")]
     is_refused(refusal(lambda: log_in(cluster, "other")), "max_sessions_per_address", 3)
-    # others have their own, superusers and Unix sockets have none
+    # other addresses have their own limit, superusers and Unix sockets have none
     inside += [log_in(cluster, source=ELSEWHERE) for _ in range(3)]
     is_refused(refusal(lambda: log_in(cluster, source=ELSEWHERE)), "max_sessions_per_address", 3)
     inside += [log_in(cluster, "postgres") for _ in range(2)]
@@ -157,7 +157,7 @@ def test_sessions_of_a_user_are_limited_over_all_databases(door):
 
 @pytest.mark.parametrize("parameter", ["max_sessions_per_address", "max_sessions_per_user"])
 def test_native_sessions_count_with_the_others(door, parameter):
-    """Once they are in, since superusers do not; and what they are told is what others are."""
+    """They count once they have logged in, since superusers are exempt; their error is that of other sessions."""
     cluster = door(**{parameter: 3, "native_dbuser_names": "native/*"})
     cluster.sql("CREATE DATABASE native")
     inside = [log_in(cluster), log_in(cluster, database="native"), log_in(cluster, database="native")]
@@ -167,7 +167,7 @@ def test_native_sessions_count_with_the_others(door, parameter):
     inside += [log_in(cluster, "postgres", database="native") for _ in range(3)]
     inside += [log_in(cluster, "other", database="native", source=ELSEWHERE) for _ in range(3)]
     is_refused(refusal(lambda: log_in(cluster, "other", source=ELSEWHERE)), parameter, 3)
-    # superusers come in whoever is there, and count in their address
+    # superusers come in beyond the limit, and their sessions count for their address
     for wire in [inside.pop(3) for _ in range(3)] + [inside.pop(1)]:
         wire.leave()
     wait_until(lambda: comes_in(cluster), what="room for one more")
@@ -178,7 +178,7 @@ def test_native_sessions_count_with_the_others(door, parameter):
 def test_many_silent_connections_keep_no_client_out(door):
     cluster = door(max_unauthenticated=20)
     with log_in(cluster, source=ELSEWHERE) as early:
-        # one who is slow, but alone where he is
+        # a slow client, which is the only one at its address
         slow = Wire.open(HOST, cluster.pool_port, source=ELSEWHERE)
         packet = startup({"user": "one", "database": "postgres"})
         slow.send(packet[:6])
@@ -200,7 +200,7 @@ def test_many_silent_connections_keep_no_client_out(door):
 
 
 def test_a_client_may_send_only_so_much_before_login_completes(door):
-    # More than a hello of OpenSSL 3.5 with a key share of ML-KEM, and the second one.
+    # More than a hello of OpenSSL 3.5 with a key share of ML-KEM, together with the second hello.
     cluster = door(secure=True, max_login_bytes=8192)
     for secure in (False, True):
         wire = Wire.open(HOST, cluster.pool_port, plain=not secure)
@@ -211,9 +211,9 @@ def test_a_client_may_send_only_so_much_before_login_completes(door):
         assert found[-1].fields()["D"] == "At most 8 kB are read."
         wire.close()
     with Wire.login(HOST, cluster.pool_port, user="by_scram", password="correct") as session:
-        # what a session sends has no such limit
+        # the messages of a session have no such limit
         assert session.query(f"SELECT length('{'x' * 100_000}')") == [["100000"]]
-    # and a handshake
+    # a handshake has the limit, too
     with socket.create_connection((HOST, cluster.pool_port), timeout=20) as stranger:
         stranger.sendall(SSL_REQUEST)
         assert stranger.recv(1) == b"S"
@@ -223,7 +223,7 @@ def test_a_client_may_send_only_so_much_before_login_completes(door):
 
 
 def says(attempt, parameter: str, limit: object) -> bool:
-    """Somebody of these is refused, for that limit."""
+    """True if a login of the attempt is refused, for that limit."""
     try:
         attempt()
     except LoginFailed as failure:
@@ -238,7 +238,7 @@ def log_in_often(cluster) -> None:
 
 
 def is_pushed_out(cluster) -> bool:
-    """Of many who say nothing, somebody is told so."""
+    """True if one of many silent clients gets an error."""
     silent = [Wire.open(HOST, cluster.pool_port) for _ in range(30)]
     for one in silent:
         one.send(startup({"user": "one", "database": "postgres"})[:6])
@@ -253,7 +253,7 @@ def asks_for_more(cluster, parameter: str, limit: object) -> bool:
     return says(lambda: log_in(cluster).leave(), parameter, limit)
 
 
-# The limit, and what shows that it counts; where there is none it does not.
+# The limit, and a check that the limit counts; without a limit the check fails.
 RELOADED = {
     "max_login_rate": (5, lambda cluster: says(lambda: log_in_often(cluster), "max_login_rate", 5)),
     "max_login_rate_per_address": (
@@ -284,7 +284,7 @@ def test_a_limit_counts_from_the_next_reload_on(door, parameter):
 
 
 def test_the_dispatcher_is_told_how_passwords_are_stored(door):
-    """By which it makes up those of users that are not known, for each to take as long."""
+    """The dispatcher makes up verifiers for unknown users in that way, so that each login takes as long."""
     cluster = door()
     impostor = Impostor(cluster)
     for encryption in ("md5", "scram-sha-256"):
@@ -299,7 +299,7 @@ def test_the_dispatcher_is_told_how_passwords_are_stored(door):
                 assert any(pair("password_encryption", encryption) in said for said in messages)
         finally:
             os.kill(impostor.pid, signal.SIGCONT)
-        # it has not heard that
+        # the dispatcher has not received that message
         cluster.reload()
         assert comes_in(cluster)
 

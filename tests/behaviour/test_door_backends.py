@@ -1,6 +1,6 @@
-"""Whoever stands at the door, while the server has to do something for him: a backend
-authenticates him, or is to bring him a backend of his own or a cancel request. The
-limits hold there as well."""
+"""Connections that have not logged in, while the server works for them: a backend
+authenticates the client, or the server is to give it a backend of its own or to take
+its cancel request. The limits hold for these connections as well."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def is_closed(wire: Wire) -> bool:
 
 
 def ask(cluster, who: dict[str, str]) -> Wire:
-    """Comes as far as to be asked for its password."""
+    """A connection that has been asked for its password."""
     wire = Wire.open(HOST, cluster.pool_port)
     wire.send(startup({"user": "by_scram", **who}))
     assert wire.read().type == "R"
@@ -104,7 +104,8 @@ def test_a_client_that_was_let_in_is_no_login_any_more(door, way):
 
 
 def test_a_burst_of_slow_logins_all_get_in_a_few_at_a_time(make_cluster):
-    """From one address, each longer at it than a client may owe an answer; many times as many as may be at it."""
+    """All come from one address. Each login takes longer than a client may owe an answer, and there
+    are many times as many logins as may be under way."""
     with SlowLdap(1.2) as ldap:
         cluster = make_cluster(
             hba=[ldap.line("by_ldap")], parameters={"pg_baton.max_backends": 2, "max_connections": 40}
@@ -119,7 +120,7 @@ def test_a_burst_of_slow_logins_all_get_in_a_few_at_a_time(make_cluster):
         for session in sessions:
             assert session.query("SELECT current_user") == [["by_ldap"]]
             session.close()
-        # an eighth, less what is for other addresses
+        # an eighth of max_connections, less the places kept for other addresses
         assert 1 < ldap.most <= 40 // 8
 
 
@@ -146,7 +147,7 @@ def test_a_login_at_a_backend_hears_nothing_else_at_server_stop(door):
 def test_a_native_login_waits_for_a_lock_as_on_the_server_s_port(door):
     cluster = door({"authentication_timeout": "1s"}, native_dbuser_names="native/*")
     with psycopg.connect(cluster.direct()) as locker, contextlib.ExitStack() as stack:
-        # the last thing that a connection waits for, when it has been authenticated
+        # After authentication a connection waits for this lock last.
         locker.execute("ALTER DATABASE native RENAME TO other")
         wires = []
         for port in (cluster.port, cluster.pool_port):
@@ -159,7 +160,7 @@ def test_a_native_login_waits_for_a_lock_as_on_the_server_s_port(door):
 
 
 def test_cancel_requests_to_the_server_block_no_login_or_cancel(door):
-    """They come faster than the postmaster forks, which stands still here."""
+    """The requests come faster than the postmaster forks; here the postmaster stands still."""
     cluster = door(max_unauthenticated=100, native_dbuser_names="native/*")
     Wire.login(HOST, cluster.pool_port).leave()
     with Wire.login(HOST, cluster.pool_port, database="native") as native:

@@ -1,5 +1,5 @@
-"""Strangers who mean no good, as many as they like, with a load beside them: its
-clients notice nothing, and what strangers cost has a bound."""
+"""Hostile strangers, in any number, with a load beside them: the clients of the load
+notice nothing, and the cost of the strangers has a bound."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ pytestmark = pytest.mark.pool_only
 
 WAITING = 300
 ATTACKERS = 3
-# of the dispatcher, for all that wait: OpenSSL's own of a handshake, and a login
+# Memory of the dispatcher for each client that waits: OpenSSL's own of a handshake, and a login.
 MOST_KB_EACH = 128
-# More than the dispatcher keeps answers about (launcher.rs).
+# More users than the dispatcher keeps answers about (launcher.rs).
 NEW_USERS = 1100
 
 
@@ -32,12 +32,12 @@ def server(run):
     cluster = run.cluster(
         "door strangers",
         hba=["host all postgres 127.0.0.9/32 trust", *strangers.RULES],
-        # longer than is waited for below: a login that is kept is seen
+        # authentication_timeout is longer than the waits below, so that a login that is kept is seen
         parameters={
             "pg_baton.max_backends": 4,
             "pg_baton.max_unauthenticated": WAITING,
             "authentication_timeout": "10min",
-            # a backend for each that the server authenticates, and a good part of that at a time
+            # the server authenticates each such client in a backend, and many of them at a time
             "max_connections": WAITING + 100,
             "max_wal_senders": WAITING,
         },
@@ -53,7 +53,7 @@ def server(run):
 
 
 class Attack:
-    """So many at it, without a pause; what they hold they hold to the end."""
+    """ATTACKERS threads connect without a pause; connections that are held are held to the end."""
 
     def __init__(self, server, kind) -> None:
         self.stopping = threading.Event()
@@ -101,14 +101,14 @@ def test_strangers_cost_no_client_its_service(server, kind):
         with Attack(server, kind):
             wait_until(lambda: accepted(server) - were > WAITING + 200, what="strangers at the door")
             load.wait_for_answers(300)
-            # nor his way in; by TLS he is at the door for longer, and of the strangers' own address whoever
-            # has been there longest goes (login/limits.rs)
+            # A new client can log in, too.  A login by TLS takes longer, and the login that has waited longest
+            # from the strangers' address gives way (login/limits.rs), so this client has another address.
             assert_serves(server, source="127.0.0.9" if server.by_tls else "")
             grown = memory_kb(*server.dispatcher_pids()) - before
             (waiting,) = server.sql("SELECT connections FROM pg_baton_dispatchers")[0]
         load.stop()
         assert load.wrong == [] and load.lost == []
-    # refused is what a stranger may be, and cut off
+    # A stranger may be refused, and cut off.
     assert waiting <= WAITING + 4 + 6 + 2
     assert grown < (WAITING + 50) * MOST_KB_EACH, f"{grown} kB"
     wait_until(
@@ -117,7 +117,7 @@ def test_strangers_cost_no_client_its_service(server, kind):
 
 
 def test_a_known_user_is_not_asked_about_anew_amid_many_others(server):
-    """Or each name that nobody has would make the next login of everybody wait for the server."""
+    """Otherwise each name without a role would make the next login of every user wait for the server."""
 
     def comes_in() -> None:
         with Wire.login(HOST, server.pool_port, user="by_scram", database="postgres", password="correct") as wire:

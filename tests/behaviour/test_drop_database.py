@@ -1,7 +1,7 @@
-"""Statements that want a database to themselves find it as on direct connections.
+"""Statements that need a database without other sessions work as with direct connections.
 
-They count processes; the pool's idle backends are nobody, and its sessions
-between two transactions are somebody."""
+PostgreSQL counts processes for these statements.  An idle backend of the pool does not
+count, and a pooled session between two transactions does."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SETUP = ["CREATE ROLE db_owner LOGIN CREATEDB", "CREATE ROLE db_stranger LOGIN C
 
 WAYS = ["direct", "pool"]
 
-# What wants database "wanted" to itself, and how that is undone.
+# Each statement needs database "wanted" without other sessions; the second statement undoes it.
 STATEMENTS = {
     "drop": ("DROP DATABASE wanted", "CREATE DATABASE wanted"),
     "rename": ("ALTER DATABASE wanted RENAME TO renamed", "ALTER DATABASE renamed RENAME TO wanted"),
@@ -37,7 +37,7 @@ def login(server, way: str, **options) -> Wire:
 
 
 def error_of(session: Wire, sql: str) -> dict[str, str]:
-    """An error's fields, but for the place in the source."""
+    """The error's fields, without the place in the source."""
     with pytest.raises(QueryFailed) as failure:
         session.query(sql)
     return {key: value for key, value in failure.value.fields.items() if key not in "FLR"}
@@ -45,7 +45,7 @@ def error_of(session: Wire, sql: str) -> dict[str, str]:
 
 @pytest.fixture
 def wanted(server):
-    """A database that somebody may want; afterwards it is gone."""
+    """A database for the statements; after the test it is dropped, under each name that it may have."""
     server.sql("CREATE DATABASE wanted")
     yield "wanted"
     for name in ("wanted", "renamed", "copied"):
@@ -191,7 +191,8 @@ def test_a_refused_drop_or_rename_disturbs_no_session(server, wanted, way):
     user.finish()
 
 
-# Whose session is in the database, as it is when its owner drops it by force.
+# The role of the session in the database, as the role is when the database's owner drops it by force; the statements
+# make it so after the session's login.
 WHOSE = {
     "a superuser's": [],
     "a renamed superuser's": ["ALTER ROLE db_user RENAME TO db_renamed"],
@@ -208,7 +209,8 @@ WHOSE = {
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("whose", WHOSE)
 def test_force_ends_only_sessions_that_its_user_may_end(server, way, whose):
-    """Roles are what they are now, by OID, and a refusal has the server's own words, on any major."""
+    """The session's role counts by its OID, with the attributes and members that it has now; a refusal has the server's
+    own message, on any major version."""
     seen = []
     for users_way in WAYS:
         server.sql("CREATE ROLE db_user LOGIN SUPERUSER")
@@ -234,7 +236,7 @@ def test_force_ends_only_sessions_that_its_user_may_end(server, way, whose):
 
 @pytest.mark.parametrize("way", WAYS)
 def test_a_login_during_a_rename_waits_and_is_told_the_outcome(server, wanted, way):
-    """A rename in an open transaction holds the name until it ends."""
+    """A rename in an open transaction locks the name until the transaction ends."""
     for end, name in (("ROLLBACK", "wanted"), ("COMMIT", None)):
         with login(server, "pool", database="wanted") as user:
             user.query("SELECT 1")

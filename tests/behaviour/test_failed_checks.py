@@ -1,6 +1,6 @@
-"""A check of the server's internals that fails costs what rests on it and not the
-server: without pooling each session has a backend of its own for life, the log
-and a view say why, and clients see what they see on a direct connection."""
+"""A failed check of the server's internals disables the features that rest on it, and
+not the server. Without pooling each session has a backend of its own for life, the log
+and a view say why, and clients see the same as on a direct connection."""
 
 from __future__ import annotations
 
@@ -180,7 +180,7 @@ def test_process_ids_that_cannot_be_given_cost_no_pooling(make_cluster):
 
 
 def test_rules_that_admit_no_backend_cost_the_pool_and_no_client(make_cluster):
-    """No backend can be opened: sessions are native, and in."""
+    """No backend can be opened, but sessions still get in, as native sessions."""
     server = broken(make_cluster, "trusted_rules")
     assert failed_checks(server) == [("backends", True, True)]
     with psycopg.connect(server.pool(user="alice")):
@@ -189,7 +189,7 @@ def test_rules_that_admit_no_backend_cost_the_pool_and_no_client(make_cluster):
 
 
 def test_an_unexpected_certificate_hash_costs_channel_binding(make_cluster, run):
-    """Of those whom a backend authenticates; they are in without."""
+    """Clients that a backend authenticates get no channel binding. They log in without it."""
     authority = Authority(run.directory / "hashed otherwise")
     server = make_cluster(
         start=False,
@@ -211,7 +211,7 @@ def test_an_unexpected_certificate_hash_costs_channel_binding(make_cluster, run)
 
 @pytest.mark.skipif(server_major() < 16, reason="SYSTEM_USER came with 16")
 def test_an_unexpected_function_costs_the_system_user(make_cluster):
-    """It is the backend's then, and all else is as ever."""
+    """SYSTEM_USER is then the backend's, and everything else works as before."""
     server = broken(make_cluster, "system_user")
     with psycopg.connect(server.pool(user="alice")) as session:
         session.execute("SELECT SYSTEM_USER")
@@ -221,7 +221,7 @@ def test_an_unexpected_function_costs_the_system_user(make_cluster):
 
 
 def test_statistics_that_cannot_be_told_apart_are_said_so(make_cluster):
-    """They are the backend's then, and all else is as ever."""
+    """The statistics are then the backend's, and everything else works as before."""
     server = broken(make_cluster, "own_statistics")
     same_as_direct(server, SCRIPT, user="alice")
     assert failed_checks(server) == [("statistics", True, True)]

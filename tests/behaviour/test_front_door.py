@@ -1,4 +1,4 @@
-"""What is run by hand, before any pool is there: `baton demo`, `make`."""
+"""Commands that a user runs by hand, before there is a pool: `baton demo`, `make`."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Demo:
         for setting in run.stage.parameters.items():
             command += ["--set", "=".join(setting)]
         if "extension_destdir" in run.stage.parameters:
-            # what it asks for is where the tree has been put
+            # the directories that it asks for are those of the staged tree
             staged = Path(run.stage.parameters["extension_destdir"])
             wrapper = folder / "pg_config"
             lines = [f'--{what}) echo "{staged}{pg_config(what)}";;' for what in ("pkglibdir", "sharedir")]
@@ -50,7 +50,7 @@ class Demo:
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
     def ports(self) -> dict[str, str]:
-        """Waits until it is ready; its ports' addresses."""
+        """Waits until the demo is ready; returns its ports' addresses."""
         assert self.process.stdout.readline() == "ready\n", self.process.communicate()[1]
         found = (self.process.stdout.readline().split(":", 1) for _ in range(2))
         return {name: address.strip() for name, address in found}
@@ -59,7 +59,7 @@ class Demo:
         try:
             said = self.process.communicate(timeout=40)[1]
         finally:
-            # it removes what it has made
+            # the demo removes the files that it has made
             self.process.send_signal(signal.SIGINT)
             self.process.wait(60)
         assert self.process.returncode != 0
@@ -138,7 +138,7 @@ def test_a_demonstration_that_cannot_be_is_refused_at_once(run, folder, argument
         pytest.skip("any port is anybody's here")
     with socket.create_server(("127.0.0.1", 0)) as other:
         taken = str(other.getsockname()[1])
-        # whoever has the ports that it would take by itself
+        # the ports that it would take by itself may be another process's
         ports = free_ports()[2 if "--port" in arguments else 0 :]
         demo = Demo(run, folder, *ports, *(argument.format(taken=taken) for argument in arguments))
         said = demo.refusal()

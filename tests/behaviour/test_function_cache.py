@@ -1,8 +1,8 @@
-"""What PL/pgSQL keeps of a function was made for its caller's settings.
+"""PL/pgSQL keeps functions as compiled and planned for their caller's settings.
 
 plpgsql keeps compiled functions and their plans for the life of a process. A
-session gets what it would get on a connection of its own, whoever has called
-the function on that backend before it, and under whatever settings.
+session gets the result that it would get on a connection of its own, whichever
+session has called the function on that backend before, and under any settings.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ CREATE OPERATOR CLASS pair_ops DEFAULT FOR TYPE pair USING btree AS
   OPERATOR 1 <<<, FUNCTION 1 pair_cmp(pair, pair);
 """
 
-# What the first session does; what the second does; what the second sees.
+# Statements of the first session; statements of the second; the query whose answer the second gets.
 CROSSINGS = {
     "time_zone": (["SET timezone = 'Asia/Tokyo'"], ["SET timezone = 'UTC'"], "SELECT noon()"),
     "date_style": (["SET datestyle = 'ISO, DMY'"], [], "SELECT month()"),
@@ -116,7 +116,7 @@ CROSSINGS = {
 
 @pytest.fixture(scope="module", params=["normal", "forced"])
 def cluster(run, request):
-    """One backend for all, or two that each session must alternate between."""
+    """One backend for all sessions, or two between which each session must alternate."""
     forced = request.param == "forced"
     cluster = run.cluster(
         f"functions-{request.param}",
@@ -165,8 +165,8 @@ def test_a_function_is_compiled_and_planned_for_its_own_caller(cluster, name):
             prepare(second, second_does)
             for _ in range(3):
                 assert answer(second, question) == right
-            # a transaction's setting is over; and a function that changes settings
-            # itself answers a session by what that session has called before
+            # a transaction's setting is over; and the answer of a function that changes
+            # settings itself depends on the session's own earlier calls
             if first_does[0] != "BEGIN" and name != "settings_changed_inside":
                 assert answer(first, question) == theirs
                 assert answer(second, question) == right
@@ -185,7 +185,7 @@ CREATE OR REPLACE PROCEDURE sets_and_calls() LANGUAGE plpgsql AS
 @pytest.mark.parametrize("sets", ["SET LOCAL datestyle = 'ISO, DMY'", "PERFORM set_config('datestyle', 'ISO, DMY', true)"])
 @pytest.mark.parametrize("how", ["COMMIT", "ROLLBACK"])
 def test_transaction_end_in_a_procedure_undoes_caller_settings(cluster, how, sets):
-    """Then the procedure makes its plans under others than it was called with."""
+    """The procedure then makes its plans under other settings than it was called with."""
     found = []
     for port in (cluster.port, cluster.pool_port):
         cluster.sql(ENDS.format(how=how, sets=sets))
@@ -219,7 +219,7 @@ def test_functions_compile_once_for_sessions_with_equal_settings(cluster):
         for turn in range(3):
             for number, session in enumerate(sessions):
                 if turn == 1 and number == 0:
-                    # what another environment needs is another's
+                    # another environment needs functions compiled for it alone
                     session.query("BEGIN; SET LOCAL datestyle = 'ISO, DMY'")
                     assert session.analyses("SELECT kind()") > 1
                     session.query("ROLLBACK")
@@ -282,8 +282,8 @@ def test_replaced_and_dropped_functions_are_new_for_everybody(cluster):
 
 @pytest.mark.pool_only
 def test_functions_may_nest_across_settings_and_fail_there(cluster):
-    """Recursion, exceptions and COMMIT in procedures, while tables change. (A
-    direct connection keeps the literal of month()'s first call.)"""
+    """Functions recurse and raise exceptions, and procedures COMMIT, while tables
+    change. (A direct connection keeps the literal of month()'s first call.)"""
     cluster.sql(
         """
         CREATE FUNCTION deep(n int) RETURNS text LANGUAGE plpgsql AS $$
@@ -317,7 +317,7 @@ def test_functions_may_nest_across_settings_and_fail_there(cluster):
 
 
 def test_a_backend_s_first_function_may_be_a_security_definer_s(cluster):
-    """Nothing asks whether such a function shall be watched."""
+    """PostgreSQL does not ask a hook whether to watch such a function."""
     cluster.sql("CREATE DATABASE fresh")
     cluster.sql(
         "CREATE FUNCTION month() RETURNS int LANGUAGE plpgsql AS"
@@ -340,7 +340,7 @@ def test_a_backend_s_first_function_may_be_a_security_definer_s(cluster):
 
 @pytest.mark.parametrize("before", ["SELECT 1", "SELECT setseed(0.5)"])
 def test_functions_compile_for_the_session_s_own_temporary_table(cluster, before):
-    """Whatever it is that dedicates the session."""
+    """They compile for that table whichever statement dedicates the session."""
     for value in ("7", "'abc'::text", "true"):
         with Wire.login("127.0.0.1", cluster.pool_port) as session:
             session.query("SET search_path = t2, public")

@@ -1,7 +1,7 @@
 """GSSAPI encryption on the pool's port: a backend of the client's own negotiates it, as
 on the server's port.
 
-A KDC of its own (harness/authenticators.py), libpq of psycopg's as client."""
+The tests start a KDC of their own (harness/authenticators.py); psycopg's libpq is the client."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def connect(cluster, direct: bool = False, mode: str = "require", **options: obj
 
 
 def refusal(cluster, **options: object) -> str:
-    """What libpq says, without the port."""
+    """libpq's error message, without the port."""
     with pytest.raises(psycopg.OperationalError) as failed:
         connect(cluster, **options).close()
     return str(failed.value).split(" failed: ")[-1]
@@ -99,7 +99,7 @@ def test_a_client_that_demands_encryption_gets_it_and_is_native(world):
 
 
 def test_clients_that_ask_where_no_rule_is_about_it_stay_pooled(world):
-    """libpq asks whenever there is a ticket, and goes on without."""
+    """libpq asks for encryption whenever there is a ticket, and goes on without encryption."""
     cluster = world(FOR_ALL)
     with connect(cluster, mode="prefer") as pool:
         assert pool.execute("SELECT 1").fetchone() == (1,)
@@ -107,7 +107,7 @@ def test_clients_that_ask_where_no_rule_is_about_it_stay_pooled(world):
     assert "server doesn't support GSSAPI encryption, but it was required" in refusal(cluster)
 
 
-# Rules, and whether somebody who asks for encryption is offered it.
+# Rules, and whether a client that asks for encryption is offered it.
 RULES = {
     "a hostgssenc line": (ONLY_ENCRYPTED, True),
     "a hostnogssenc line that refuses": (["hostnogssenc all alice all reject", *FOR_ALL], True),
@@ -118,7 +118,7 @@ RULES = {
 
 
 def answer(cluster, *before: bytes) -> bytes:
-    """To a request for encryption, after these."""
+    """The answer to a request for encryption, after these requests."""
     with socket.create_connection((HOST, cluster.pool_port), timeout=20) as client:
         for request in before:
             client.sendall(request)
@@ -258,7 +258,7 @@ def test_an_encrypted_cancel_works_and_its_connection_ends(world):
                 assert client.until("Z") == []
             found = wire.until_ready()
             assert [m.fields()["C"] for m in found if m.type == "E"] == ["57014"]
-        # libpq's own, which is encrypted from 17 on
+        # libpq's own cancel request, which is encrypted from 17 on
         began = time.monotonic()
         thread = threading.Timer(0.5, native.cancel_safe)
         thread.start()
@@ -286,7 +286,7 @@ def test_it_counts_as_a_native_session(world):
         assert modes(cluster) == [NATIVE] * 2
         assert "too many" in refusal(cluster)
         pids = {session.info.backend_pid for session in (first, second)}
-        # who was refused is shown until its connection has been closed
+        # The view shows a refused client until its connection has been closed.
         wait_until(lambda: {pid for (pid,) in cluster.sql("SELECT pid FROM pg_baton_sessions")} == pids, what="they are the sessions")
     wait_until(lambda: modes(cluster) == [], what="they are gone")
     connect(cluster).close()
@@ -323,14 +323,14 @@ def test_a_handshake_that_fails_leaves_nothing(world):
             stranger.sendall(said)
             stranger.shutdown(socket.SHUT_WR)
             assert is_closed(stranger)
-    # Who has been answered, and sends in the clear
+    # A client that has been answered, and sends in the clear.
     with Wire.open(HOST, cluster.pool_port, plain=True) as wire:
         wire.send(GSSENC_REQUEST)
         assert wire.sock.recv(1) == b"G"
         wire.send(startup({"user": "others", "database": "postgres"}))
         wire.sock.shutdown(socket.SHUT_WR)
         assert is_closed(wire.sock)
-    # What comes right behind the request, unencrypted, is not taken for its own.
+    # Unencrypted data right behind the request is not taken for data of the client.
     with Wire.open(HOST, cluster.pool_port, plain=True) as wire:
         wire.send(GSSENC_REQUEST + startup({"user": "others", "database": "postgres"}))
         assert wire.sock.recv(1) == b"G"

@@ -1,4 +1,4 @@
-"""What the server shows of a session is the session's own identity."""
+"""The identity that the server shows of a session is the session's own."""
 
 from __future__ import annotations
 
@@ -151,7 +151,7 @@ def test_row_security_and_privileges_follow_the_session_s_user(server):
 @pytest.mark.pool_only
 @pytest.mark.parametrize("forced", [False, True])
 def test_activity_does_not_show_clients_that_have_left(make_cluster, forced):
-    """Backends outlive their sessions; they must not show them."""
+    """Backends outlive their sessions, and must not show sessions that have ended."""
     server = make_cluster(parameters={"pg_baton.max_backends": 3, "pg_baton.force_migration": forced})
     with Wire.login("127.0.0.1", server.pool_port, application_name="stays") as stays:
         for turn in range(4):

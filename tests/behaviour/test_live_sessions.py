@@ -1,7 +1,7 @@
-"""What PostgreSQL applies to new logins only leaves sessions that live alone.
+"""A change that PostgreSQL applies only to new logins does not affect live sessions.
 
-Neither does such a change end or change them, nor does one ever go on as
-another role that has come by its role's name. Each is compared with a session
+The change neither ends nor alters a session, and no session goes on as another
+role that has taken the name of its role. Each session is compared with a session
 on the server's own port to which the same happens."""
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def may_enter(server) -> bool:
 
 @contextlib.contextmanager
 def idle_backends_go(server):
-    """Meanwhile only: where a change finds no backend any more, there is nothing to see."""
+    """Idle backends end within the block only: a change that finds no backend has no effect to test."""
     server.set_parameters({"pg_baton.backend_idle_timeout": "1s"})
     server.reload()
     try:
@@ -75,7 +75,8 @@ def roles(server):
             session.execute(f"DROP ROLE {role}")
 
 
-# What is done while a session lives, and who it is.
+# The statements that run while a session lives. The session's role is live_scram if the first statement names it, and
+# live if not.
 CHANGES = {
     "renamed": ["ALTER ROLE live RENAME TO live_old"],
     "renamed_and_made_anew": [
@@ -115,7 +116,7 @@ def test_changes_for_new_logins_leave_live_sessions_as_they_are(roles, change):
             administrator.execute("SET password_encryption = 'scram-sha-256'")
             for statement in CHANGES[change]:
                 administrator.execute(statement)
-        # Somebody of the new name, who has work done there.
+        # A new session logs in under this name, and a backend runs its query.
         for port in (roles.port, roles.pool_port):
             try:
                 with enter(port, user, password="two") as new:
@@ -127,13 +128,13 @@ def test_changes_for_new_logins_leave_live_sessions_as_they_are(roles, change):
             assert after[0] == after[1] == after[2], change
 
 
-# By these no backend could log in as the role any more, or another role would.
+# After these changes no backend could log in as the role, or a backend would log in as another role.
 CLOSES_LOGIN = [
     "renamed", "renamed_and_made_anew", "nologin", "role_limit", "expired", "connect_revoked", "settings", "password",
     "password_and_settings", "password_s_owner_made_anew",
 ]
 
-# What may be done, and by whom: each as a direct connection answers it.
+# Statements that test the session's role, privileges and settings: a direct connection gives the expected answers.
 ASKED = [
     WHO,
     "SET SESSION AUTHORIZATION postgres",
@@ -149,8 +150,8 @@ ASKED = [
 
 @pytest.mark.parametrize("change", CLOSES_LOGIN)
 def test_new_backends_serve_sessions_that_could_not_log_in_again(roles, change):
-    """Its backends have gone: each that comes is opened as whoever may log in, becomes its
-    role's, and has that one's privileges and settings, and no others."""
+    """The old backends have ended: each new backend logs in as a role that may log in, changes to the session's role,
+    and has the privileges and settings of the session's role and no others."""
     user = "live_scram" if "live_scram" in CHANGES[change][0] else "live"
     with (
         enter(roles.port, user) as direct,
@@ -165,7 +166,7 @@ def test_new_backends_serve_sessions_that_could_not_log_in_again(roles, change):
                 lambda: roles.sql("SELECT count(*) FROM pg_baton_backends WHERE database = 'live'") == [(0,)],
                 what="its backends have gone",
             )
-        # Two at once, which one backend cannot serve.
+        # Two transactions at once, which a single backend cannot serve.
         assert first.query("BEGIN") == second.query("BEGIN")
         assert outcome(first) == outcome(second) == outcome(direct)
         assert first.query("COMMIT") == second.query("COMMIT")
@@ -218,7 +219,7 @@ def test_a_former_superuser_logs_in_as_no_superuser(roles, demotion):
                 with enter(port) as new:
                     found.append((new.parameters["is_superuser"], outcome(new), outcome(new, "SET SESSION AUTHORIZATION postgres")))
             assert found[0] == found[1] and found[0][0] == "off"
-        # As in stock, who lives goes on as it was.
+        # As in stock PostgreSQL, live sessions go on unchanged.
         assert outcome(direct) == outcome(session)
 
 
@@ -233,7 +234,7 @@ def test_a_setting_changed_in_the_catalog_reaches_new_sessions(roles):
         assert outcome(session, "SHOW work_mem") == [["7MB"]]
 
 
-# What only a starting backend takes from the files; how a session tells.
+# Settings that only a starting backend takes from the files, and the query that shows them to a session.
 AT_START = {
     "backend_parameter": ({"ignore_system_indexes": True}, "SHOW ignore_system_indexes"),
     "superuser_backend_parameter": ({"jit_profiling_support": True}, "SHOW jit_profiling_support"),
@@ -271,7 +272,7 @@ def test_file_settings_taken_at_backend_start_reach_new_sessions(roles, what):
 
 
 def test_settings_of_one_role_replace_no_other_role_s_backends(roles):
-    """Whoever may change his own cannot make the server start backends for others."""
+    """A role that may change its own settings cannot make the server start backends for other roles."""
 
     roles.sql("CREATE ROLE live_other LOGIN")
     with enter(roles.pool_port, "live_other") as other, enter(roles.pool_port) as busy:
@@ -281,11 +282,11 @@ def test_settings_of_one_role_replace_no_other_role_s_backends(roles):
         before = set(roles.sql(backends))
         for number in range(50):
             assert isinstance(outcome(busy, f"ALTER ROLE CURRENT_USER SET work_mem = '{number + 1}MB'"), list)
-            # Somebody comes, so that the dispatcher looks.
+            # A login makes the dispatcher look at the settings.
             enter(roles.pool_port, "postgres").finish()
             outcome(other)
         assert before and before <= set(roles.sql(backends))
-        # Who comes now has it all the same.
+        # A session that logs in now has the setting all the same.
         with enter(roles.pool_port) as new:
             assert outcome(new)[0][3] == "50MB"
 
@@ -293,7 +294,7 @@ def test_settings_of_one_role_replace_no_other_role_s_backends(roles):
 @pytest.mark.pool_only
 @pytest.mark.parametrize("most", [1, 3])
 def test_a_change_of_settings_ends_no_backend(make_cluster, most):
-    """Who logs in then is greeted by those that there are; and all are of one pool."""
+    """The existing backends greet the logins after the change, and all sessions are of one pool."""
     cluster = make_cluster(parameters={"pg_baton.max_backends": most, "pg_baton.max_extra_backends": 0})
     cluster.sql("CREATE EXTENSION pg_baton")
 
@@ -339,8 +340,8 @@ LATER = {
 
 @pytest.mark.parametrize("change", LATER)
 def test_a_login_has_current_settings_whichever_process_greets(roles, change):
-    """A backend that has been idle, one that has been in a transaction meanwhile, and one that was dedicated; each
-    session that was there keeps what it had."""
+    """A login is greeted by a backend that was idle, that was in a transaction meanwhile, or that was dedicated;
+    each session from before the change keeps the settings that it had."""
     seen = "SELECT current_setting('work_mem'), current_setting('search_path'), reset_val FROM pg_settings "
     seen += "WHERE name = 'work_mem'"
 
@@ -358,7 +359,7 @@ def test_a_login_has_current_settings_whichever_process_greets(roles, change):
             for statement in LATER[change]:
                 for part in statement.split(";"):
                     roles.sql(part)
-                # By those that there are, and by the dispatcher.
+                # Logins that the existing backends greet, and logins that the dispatcher greets.
                 assert [comes(roles.pool_port) for _ in range(3)] == [comes(roles.port)] * 3
                 for session in (idle, busy, dedicated):
                     assert outcome(session, seen) == before
@@ -369,7 +370,7 @@ def test_a_login_has_current_settings_whichever_process_greets(roles, change):
         busy.query("COMMIT")
 
 
-# What only a starting backend takes, as a setting of the role; how a session tells.
+# Settings of the role that only a starting backend takes, and the query that shows them to a session.
 AT_START_BY_ROLE = {
     "session_preload_libraries": (
         "session_preload_libraries = 'auto_explain'",
@@ -381,13 +382,13 @@ AT_START_BY_ROLE = {
 
 @pytest.mark.parametrize("what", AT_START_BY_ROLE)
 def test_role_settings_taken_at_start_reach_the_next_login(roles, what):
-    """And for all that it does, whichever backend serves it, beside sessions of before."""
+    """The session keeps the setting, whichever backend serves it, beside sessions from before the change."""
     setting, question = AT_START_BY_ROLE[what]
     with enter(roles.pool_port) as old, enter(roles.pool_port) as other:
         with enter(roles.port) as direct:
             without = outcome(direct, question)
         for _ in range(2):
-            # Its backend is from before, and is not asked to greet anybody.
+            # The backend of this session is from before the change, and is not asked to greet a login.
             other.query("BEGIN")
             assert outcome(old, question) == without
             roles.sql(f"ALTER ROLE live SET {setting}")
@@ -411,7 +412,7 @@ def test_role_settings_taken_at_start_reach_the_next_login(roles, what):
 
 @pytest.mark.pool_only
 def test_an_administrator_replaces_backends_and_ends_no_session(roles):
-    """docs/operations.md"""
+    """docs/operations.md promises it: pg_baton.backend_lifetime replaces the backends, and the session goes on."""
     pids = "SELECT pid FROM pg_baton_backends WHERE database = 'live'"
     with enter(roles.pool_port) as session:
         before = outcome(session)
@@ -428,7 +429,7 @@ def test_an_administrator_replaces_backends_and_ends_no_session(roles):
             roles.reload()
 
 
-# More than the dispatcher looks at in one go.
+# More roles than the dispatcher looks at in one go.
 MANY_ROLES = 150
 
 
@@ -442,7 +443,7 @@ def test_settings_of_all_roles_reach_new_logins_of_many_roles(roles):
     try:
         with Wire.login("127.0.0.1", roles.pool_port, database="live") as administrator:
             administrator.query("ALTER ROLE ALL SET work_mem = '7MB'")
-            # Those behind all others first.
+            # The roles behind all others log in first.
             for name in reversed(names):
                 with enter(roles.pool_port, name) as new:
                     assert outcome(new) == [[name, name, "off", "7MB"]]

@@ -1,4 +1,4 @@
-"""A process takes local buffers once, for its first temporary table, as many as
+"""A process allocates local buffers once, for its first temporary table, as many as
 temp_buffers says then.  Each session has as many as its own temp_buffers says."""
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ USE = "CREATE TEMPORARY TABLE t AS SELECT generate_series(1, 5000) a; SELECT cou
 
 @pytest.fixture
 def buffers(server):
-    """A database and a role of their own: no backend of theirs has had a temporary table."""
+    """A server with a separate database and role: none of their backends has had a temporary table."""
     server.sql("CREATE DATABASE buffers")
     server.sql("CREATE ROLE buffers LOGIN SUPERUSER")
     yield server
@@ -36,7 +36,7 @@ def look(server, name: str) -> tuple[str, str | None]:
 
 
 def used_now(session: Wire) -> str:
-    """Its temp_buffers, of which it has as many: else no value would be taken (check_temp_buffers)."""
+    """The session's temp_buffers, after a check that it has as many: else SET LOCAL would fail (check_temp_buffers)."""
     session.query("BEGIN")
     session.query(USE)
     ((shown,),) = session.query("SHOW temp_buffers")
@@ -46,14 +46,14 @@ def used_now(session: Wire) -> str:
 
 
 def used(session: Wire) -> str:
-    """And it has as many in its next transaction."""
+    """The session's temp_buffers, after a check that it has as many in its next transaction, too."""
     shown = used_now(session)
     assert session.query("SHOW temp_buffers") == [[shown]]
     return shown
 
 
 def use_all(server, **options: str) -> None:
-    """Every backend there is has its buffers."""
+    """Makes every backend allocate its buffers."""
     with contextlib.ExitStack() as stack:
         crowd = [stack.enter_context(enter(server, **options)) for _ in range(6)]
         for session in crowd:
@@ -65,7 +65,7 @@ def use_all(server, **options: str) -> None:
 
 
 def test_local_buffers_are_as_many_as_their_session_says(buffers):
-    """Who sets temp_buffers keeps his backend, and nobody comes after him."""
+    """A session that sets temp_buffers keeps its backend, and no session gets that backend after it."""
     for name, *statements in (
         ("set", "SET temp_buffers = 200"),
         ("local", "BEGIN", "SET LOCAL temp_buffers = 300", "CREATE TEMPORARY TABLE t ON COMMIT DROP AS SELECT 1", "COMMIT"),
@@ -110,7 +110,7 @@ def test_a_session_with_temp_buffers_by_a_setting_has_as_many(buffers, setting):
             with enter(buffers, "new") as new, enter(buffers, "other", TimeZone="Asia/Tokyo") as other:
                 for _ in range(3):
                     assert [used(new), used(other)] == [shown] * 2
-                    # As many as it says, whichever that is (docs/limits.md).
+                    # The session has as many as it says, whichever value that is (docs/limits.md).
                     assert used_now(old) in ("8MB", "800kB", "2MB")
                 assert [look(buffers, name) for name in ("old", "new", "other")] == [("shared", None)] * 3
         buffers.sql(f"ALTER {setting} RESET temp_buffers")
@@ -131,8 +131,8 @@ def test_sessions_after_a_reload_have_the_files_temp_buffers(buffers):
                     return used(new)
 
             def has_too(value: str) -> bool:
-                # While backends of before are there, now the one and now the other
-                # (docs/limits.md): until somebody comes whose backend was started since.
+                # While older backends exist, the old session has now the one value and now the
+                # other (docs/limits.md), until a session comes whose backend was started since.
                 return found() == value and {used_now(old) for _ in range(3)} == {value}
 
             wait_until(lambda: found() == "2MB", what="new sessions have it")

@@ -179,7 +179,7 @@ def test_scram_over_the_unix_socket(server):
 
 
 def test_a_method_that_only_the_server_knows_fails_as_there(server):
-    """test_login_by_server.py has those that succeed."""
+    """test_login_by_server.py has the logins by such methods that succeed."""
     shapes = []
     for port in (server.port, server.pool_port):
         wire, messages = login(port, "by_ldap", "postgres", "secret")
@@ -212,7 +212,7 @@ def test_connection_limit_of_a_role_counts(server):
 
 @pytest.mark.pool_only
 def test_what_is_logged_of_a_login_is_what_the_server_logs(server):
-    """But where in pg_hba.conf its line is."""
+    """The place of the line in pg_hba.conf is the exception."""
     server.set_parameters({"log_connections": True, "log_disconnections": True})
     server.reload()
     try:
@@ -241,7 +241,7 @@ def test_what_is_logged_of_a_login_is_what_the_server_logs(server):
 
 
 def test_a_connection_limit_counts_own_sessions_despite_renames(server):
-    """Those of whoever had its name before count for him, under his new one."""
+    """The sessions of the role that had the name before count for that role, under its new name."""
     for port in (server.port, server.pool_port):
         server.sql("CREATE ROLE known LOGIN")
         sessions = [login(port, "known", "postgres", None)[0] for _ in range(2)]
@@ -314,7 +314,7 @@ def test_unfinished_logins_end_after_authentication_timeout(server):
     half.send(startup({"user": "postgres", "database": "postgres"})[:11])
     asked = Wire.open("127.0.0.1", server.pool_port)
     asked.send(startup({"user": "by_scram", "database": "postgres"}))
-    # not before: who takes a while comes in
+    # not before the timeout: a client that takes a while logs in
     slow = Wire.open("127.0.0.1", server.pool_port, plain=True)
     slow.send(GSSENC_REQUEST)
     assert slow.read_bytes(1) == b"N"
@@ -323,7 +323,7 @@ def test_unfinished_logins_end_after_authentication_timeout(server):
     for wire in (silent, half, asked):
         wire.until_closed(30)
         wire.close()
-    # and whoever has is not dropped with the others
+    # and a client that has logged in is not dropped with the others
     assert slow.query("SELECT 1") == [["1"]]
     slow.finish()
 
@@ -357,8 +357,8 @@ def test_an_error_at_login_says_where_it_was_raised(server):
 
 
 def test_unknown_users_and_known_users_see_the_same_conversation(server):
-    """The challenge for a user that does not exist looks like any other, and is
-    the same at each attempt's salt, as the server's own mock does."""
+    """The challenge for a user that does not exist looks like any other challenge, and has
+    the same salt at each attempt, as the server's own mock challenge has."""
     salts = []
     for user in ("nobody", "nobody", "by_scram", "by_scram"):
         wire = Wire.open("127.0.0.1", server.pool_port, 20)

@@ -1,8 +1,8 @@
-"""What only the server can authenticate it authenticates on the pool's port, too:
-a backend does it on the client's own socket, and the client becomes a session of
-the pool like any other.
+"""Clients that only the server can authenticate are authenticated by it on the pool's
+port, too: a backend does so on the client's own socket, and the client becomes a session
+of the pool like any other.
 
-Real services, each started by the test that needs it (harness/authenticators.py)."""
+The services are real; each is started by the test that needs it (harness/authenticators.py)."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ def refusal(conninfo: str) -> str:
 
 
 def assert_pooled(cluster, **options) -> None:
-    """Alice comes in by the password that the service knows, by no other, and is
-    served by one backend together with another session of hers."""
+    """alice logs in by the password that the service knows, by no other, and her
+    session shares its backends with another session of the same role."""
     assert refusal(cluster.pool(user="alice", password="wrong", **options)) == refusal(
         cluster.direct(user="alice", password="wrong", **options)
     )
@@ -58,8 +58,8 @@ def assert_pooled(cluster, **options) -> None:
 
 
 def test_an_ldap_pool_grows_while_no_user_can_log_in(make_cluster, run):
-    """Its backends are the dispatcher's to open once the server has let a session in:
-    on the server's own port nobody would ask that again, either."""
+    """The dispatcher opens the pool's backends once the server has let a session in: on the
+    server's own port, the service is asked once a session, too."""
     with Ldap(run.directory / "ldap", USERS) as ldap:
         cluster = make_cluster(parameters=PARAMETERS, hba=[ldap.line("alice"), ldap.line("bob"), "local all alice reject"])
         cluster.sql(ROLES)
@@ -72,16 +72,16 @@ def test_an_ldap_pool_grows_while_no_user_can_log_in(make_cluster, run):
         assert answers == [[["alice"]]] * 5
         ((backends,),) = cluster.sql("SELECT count(*) FROM pg_baton_backends")
         assert backends == 3
-        # Nobody else comes in, and not with her name either.
+        # No other client can log in, not even as alice.
         assert "authentication failed" in refusal(cluster.pool(user="alice", password="correct"))
-        # And what she may not do any more she may not: these are hers, not the dispatcher's.
+        # The backends have the rights of alice, and none of the dispatcher's.
         assert wires[0].query("SELECT rolsuper FROM pg_roles WHERE rolname = current_user") == [["f"]]
         for wire in wires:
             wire.finish()
 
 
 def test_no_client_vouches_for_itself(make_cluster):
-    """Neither on the server's port nor on the pool's, nor while a backend of the pool's starts."""
+    """A client cannot vouch for itself on the server's port or the pool's, or while a backend of the pool starts."""
     cluster = make_cluster(parameters=PARAMETERS, hba=["host all alice all reject", "local all alice reject"])
     cluster.sql(ROLES)
     options = "-c pg_baton.attach=0:1:10"
@@ -133,7 +133,7 @@ def test_ident(make_cluster):
         with psycopg.connect(cluster.pool(user="alice")) as connection:
             port = connection.execute("SELECT inet_client_port()").fetchone()[0]
             assert modes(cluster) == [("alice", "shared")]
-        # The client's own two ports: not the dispatcher's.
+        # The service is asked about the two ports of the client's connection, not about the dispatcher's.
         assert [re.split(r"\s*,\s*", found) for found in ident.asked[asked:]] == [[str(port), str(cluster.pool_port)]]
         assert "Ident authentication failed" in refusal(cluster.pool(user="bob"))
     finally:
@@ -176,7 +176,8 @@ def by_gss(conninfo) -> psycopg.Connection:
 
 
 def assert_gss_is_shown(cluster) -> None:
-    """To itself and to others, on a backend or not; and never for who has come otherwise."""
+    """The view shows it to the session itself and to other sessions, with a backend and without; never for a
+    session that has logged in otherwise."""
     shown = "SELECT gss_authenticated, principal, encrypted FROM pg_stat_gssapi WHERE pid = "
     cluster.set_parameters({"pg_baton.max_backends": 1})
     cluster.reload()
@@ -189,13 +190,13 @@ def assert_gss_is_shown(cluster) -> None:
             for session in (one, other, one):
                 for pid, its in zip(pids, (expected, plain), strict=True):
                     assert session.execute(shown + str(pid)).fetchone() == its
-            # who may not see that sees nothing
+            # a role without the privilege to see the row sees nothing
             cluster.sql("CREATE ROLE blind LOGIN")
             assert cluster.sql(shown + str(pids[0]), user="blind") == []
 
 
 def assert_delegation_is_native(cluster) -> None:
-    """What a client delegates lies in the process that has authenticated it."""
+    """Credentials that a client delegates lie in the process that has authenticated it."""
     cluster.set_parameters({"gss_accept_delegation": True})
     cluster.reload()
 
@@ -235,7 +236,7 @@ def test_oauth(make_cluster, run, secure):
         wire.send(bearer(token))
         return wire
 
-    # a token of any length, and what is sent along with it
+    # a token of any length, and a query sent along with it
     first, second = comes_with("alice", "alice.x"), comes_with("alice", "alice." + "y" * 30_000)
     for wire in (first, second):
         wire.send(query("SELECT current_user"))
@@ -251,7 +252,7 @@ def test_oauth(make_cluster, run, secure):
             with comes_with(user, token, port) as wire:
                 found = wire.read()
                 if found.type == "R":
-                    # the error as the mechanism has it; then the client gives up
+                    # the error in the mechanism's own form; then the client gives up
                     wire.send(message("p", b"\1"))
                     found = wire.until_closed()[-1]
                 told.append((found.fields()["C"], found.fields()["M"]))
@@ -261,7 +262,7 @@ def test_oauth(make_cluster, run, secure):
 
 
 def test_the_server_s_own_rules_refuse_a_method_that_it_lacks(make_cluster):
-    """bsd, on Linux: the file is not loaded, and what was in force stays."""
+    """For bsd on Linux, the file is not loaded, and the rules in force stay."""
     cluster = make_cluster(parameters=PARAMETERS, hba=["host all alice all trust"])
     cluster.sql(ROLES)
     with cluster.new_log() as log:
@@ -311,7 +312,7 @@ def test_a_library_that_watches_logins_sees_every_client(make_cluster, run, orde
 
 
 def test_a_library_that_delays_refusals_delays_them(make_cluster):
-    """PostgreSQL's own auth_delay; who comes in works as ever."""
+    """The library is PostgreSQL's own auth_delay; sessions that log in work as without it."""
     delay_s = 1
     libraries = {"shared_preload_libraries": "pg_baton, auth_delay", "auth_delay.milliseconds": delay_s * 1000}
     cluster = make_cluster(parameters={**PARAMETERS, **libraries}, hba=["host all alice all scram-sha-256"])
@@ -345,13 +346,13 @@ def test_with_login_server_every_method_is_the_server_s(make_cluster, run):
     with psycopg.connect(cluster.pool(host=str(cluster.home))) as connection:
         assert connection.execute("SELECT 1").fetchone() == (1,)
     assert re.search(r"connection authenticated: identity=\"alice\" method=scram-sha-256 \(.*pg_hba.conf:1\)", cluster.log())
-    # and nobody's is the dispatcher's, which says so of those that are
+    # the dispatcher logs each client that it authenticates: it has authenticated none
     assert "pg_baton: connection authenticated" not in cluster.log()
 
 
 def answers(wire: Wire) -> list[tuple]:
-    """Up to the second ReadyForQuery, without what differs from session to session
-    (from 16 on, ParameterStatus comes in any order)."""
+    """The messages up to the second ReadyForQuery, without parts that differ from session to
+    session (from 16 on, ParameterStatus comes in any order)."""
     found = [(one.type, b"" if one.type == "K" else one.body) for one in wire.until_ready()]
     parameters = sorted(one for one in found if one[0] == "S")
     others = [one for one in found if one[0] != "S"]
@@ -362,7 +363,7 @@ def answers(wire: Wire) -> list[tuple]:
 @pytest.mark.parametrize("secure", [False, True], ids=["plain", "tls"])
 @pytest.mark.parametrize("forced", [False, True], ids=["normal", "forced"])
 def test_a_session_gets_what_its_client_sends_with_the_password(early, method, secure, forced):
-    """Its first queries come in one packet with it, as on a direct connection."""
+    """The client's first queries come in one packet with the password, as on a direct connection."""
     cluster = early(forced)
     user = {"password": "alice", "scram-sha-256": "bob", "trust": "postgres"}[method]
     for size in (1, 5_000, 60_000):
@@ -374,7 +375,7 @@ def test_a_session_gets_what_its_client_sends_with_the_password(early, method, s
                     wire.secure()
                 packet = startup({"user": user, "database": "postgres"})
                 if method == "password":
-                    # all at once: what it will be asked for is known
+                    # all at once: the client knows the server's next request
                     wire.send(packet, message("p", text("correct")), queries)
                 elif method == "trust":
                     wire.send(packet, queries)
@@ -393,7 +394,7 @@ def test_a_session_gets_what_its_client_sends_with_the_password(early, method, s
 
 @pytest.fixture(scope="module")
 def early(run):
-    """Clusters where the server authenticates; by forced migration or not."""
+    """Clusters where the server authenticates; with forced migration or without."""
     made = {}
     authority = Authority(run.directory / "early-certificates")
 

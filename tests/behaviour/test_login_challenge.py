@@ -1,7 +1,7 @@
-"""A role that does not exist is asked for a proof like one that does, and as soon.
+"""A client gets the same challenge, and as soon, for a role that does not exist as for a role that does.
 
-How soon is a matter of whom the dispatcher has to ask first. So the launcher is
-stopped: who gets a challenge all the same has had nobody asked about it."""
+The delay depends on whether the dispatcher has to ask the launcher first. So a test stops the
+launcher: if a client gets a challenge all the same, the dispatcher has not asked about it."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_a_client_that_has_proved_itself_is_counted_anew(server, who):
         return not attempt(server.pool_port, user, database, "secret")[-1].startswith("E")
 
     assert "password authentication failed" in attempt(server.pool_port, user, database, "wrong")[-1]
-    # before the pool has a backend, which counts there
+    # The pool has no backend yet: a backend would count towards the limit.
     with Wire.login(HOST, server.port, user=user, database=database, password="secret"):
         for _ in range(2):
             assert attempt(server.pool_port, user, database, "secret") == attempt(server.port, user, database, "secret")

@@ -1,7 +1,7 @@
-"""Whatever decides who may log in counts for the very next login.
+"""A change of the conditions for a login counts for the very next login.
 
-The pool remembers what it was told about a client; a change must be seen by
-whoever comes after it has been committed, from wherever it was made."""
+The pool remembers what it was told about a client; each login that begins after
+the commit of a change must see the change, from wherever it was made."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ SETUP = [
     "GRANT ALL ON DATABASE changing_db TO postgres",
 ]
 
-# What is done, and what undoes it.
+# Each change, and the statement that undoes it.
 CHANGES = {
     "nologin": ("ALTER ROLE changing NOLOGIN", "ALTER ROLE changing LOGIN"),
     "catalog_updated": (
@@ -136,7 +136,7 @@ def test_a_remembered_password_expires(server):
             server.sql(f"ALTER ROLE changing_scram VALID UNTIL '{until}'")
             seen = attempt(server.pool_port, "changing_scram")
             if server.sql(over) == [(False,)]:
-                break  # or it took so long that it may have been refused
+                break  # else the login took so long that it may have been refused
         assert not seen[-1].startswith("E")
         wait_until(lambda: server.sql(over) == [(True,)], what="it has expired")
         after = attempt(server.pool_port, "changing_scram")
@@ -199,7 +199,7 @@ LOGGED = {
 @pytest.mark.pool_only
 @pytest.mark.parametrize("parameter", LOGGED)
 def test_what_is_logged_of_clients_follows_a_reload(server, parameter):
-    """As for a new connection to the server's own port: it asks the postmaster."""
+    """As on the server's own port, a new connection has the values that the postmaster has."""
     try:
         for on in (True, False, True):
             server.set_parameters({parameter: on})
@@ -210,7 +210,7 @@ def test_what_is_logged_of_clients_follows_a_reload(server, parameter):
                     so_far = len(log())
                     assert attempt(server.pool_port, "changing")
                     assert attempt(server.pool_port, "changing")
-                    time.sleep(0.1)  # what is logged is written by a thread
+                    time.sleep(0.1)  # a thread writes the messages to the log
                     if bool(re.search(LOGGED[parameter], log()[so_far:])) == on:
                         break
                     assert time.monotonic() < deadline
@@ -222,7 +222,7 @@ def test_what_is_logged_of_clients_follows_a_reload(server, parameter):
 
 @pytest.mark.parametrize("user, database", [("limited", "changing_db"), ("changing", "limited_db")])
 def test_connections_that_count_for_a_limit_are_counted_anew(server, user, database):
-    """They come and go on the server's own port, and nobody tells the pool."""
+    """These connections come and go on the server's own port, and the pool is not told."""
 
     def admitted() -> bool:
         wire, messages = login(server.pool_port, user, database, None)
@@ -237,7 +237,7 @@ def test_connections_that_count_for_a_limit_are_counted_anew(server, user, datab
 
 
 def test_a_database_half_dropped_is_known_at_once(server):
-    """DROP DATABASE marks the database in place before it does what may fail."""
+    """DROP DATABASE marks the database in place before the steps that may fail."""
 
     def visit(port: int) -> list[str]:
         wire, messages = login(port, "changing", "half_dropped", None)
@@ -316,7 +316,7 @@ def test_a_commit_counts_if_its_process_dies_before_it_can_tell(make_cluster):
         stop.wait()
         os.kill(int(pid), signal.SIGKILL)
     session.close()
-    # The postmaster has to notice it, and to start again.
+    # The postmaster has to notice the crash, and to restart the server.
     cluster.wait_for_log("database system is ready to accept connections", 60, start)
     cluster.wait_pool_ready()
     after = attempt(cluster.pool_port, "changing")
@@ -333,11 +333,11 @@ def test_a_commit_counts_if_its_process_dies_before_it_can_tell(make_cluster):
     ids=["role", "database"],
 )
 def test_a_connection_limit_counts_sessions_not_idle_backends(server, first, second):
-    """Backends of another pool idle on, and the server counts them."""
+    """Backends of another pool stay idle, and the server counts them."""
     server.sql("GRANT CONNECT ON DATABASE changing_db, limited_db TO PUBLIC")
 
     def gets_in(options: dict[str, str]) -> bool:
-        # Who has left is noticed a moment later, as in stock.
+        # The end of a session is noticed a moment later, as in stock.
         try:
             with Wire.login("127.0.0.1", server.pool_port, **options) as session:
                 return session.query("SELECT 1") == [["1"]]

@@ -1,5 +1,5 @@
-"""pg_hba.conf decides on the pool's port as on the server's: which line counts
-for a client, and that whatever lets a client in lets the pool serve it."""
+"""pg_hba.conf has the same effect on the pool's port as on the server's: the same line
+counts for a client, and the pool serves each client that a line lets in."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def same_outcome(server, role: str, **how) -> list[str]:
 
 
 def several_at_once(server, role: str, **how) -> None:
-    """The pool opens a backend for each, whatever the first one was let in by."""
+    """The pool opens a backend for each session, whichever method let the first session in."""
     wires = []
     try:
         for _ in range(3):
@@ -114,7 +114,7 @@ def test_the_log_names_a_peer_that_may_not_be_the_role(server):
             return said in log()
 
     try:
-        # The first ones may come before the reload.
+        # The first logins may come before the reload.
         wait_until(is_said, 20, said)
     finally:
         server.set_parameters({"log_connections": False})
@@ -172,7 +172,7 @@ def test_passwords_over_tcp_need_no_line_for_the_pool(server, role):
 
 
 def test_passwords_over_tcp_where_local_connections_are_peer(server):
-    """As in the pg_hba.conf that Debian and others install."""
+    """A password lets a client in with such a pg_hba.conf, as Debian and others install it."""
     assert same_outcome(server, "elsewhere_by_tcp")[-1] == "in"
     several_at_once(server, "elsewhere_by_tcp")
 
@@ -198,7 +198,7 @@ def test_dispatcher_line_opens_backends_if_the_client_s_is_gone(server):
         try:
             assert session.query("SELECT 1") == [["1"]]
         except Exception as failure:
-            # It lingered on the backend that was ended, as in stock.
+            # The session lingered on the backend that was ended, and ended with it, as in stock PostgreSQL.
             assert "57P01" in str(failure)
     finally:
         session.finish()
@@ -207,7 +207,7 @@ def test_dispatcher_line_opens_backends_if_the_client_s_is_gone(server):
 
 @pytest.mark.pool_only
 def test_a_stranger_cannot_say_that_he_is_a_client_of_the_pool(server):
-    """What the dispatcher says in a startup packet counts with its token only."""
+    """The dispatcher's statements about a client in a startup packet count only with the dispatcher's token."""
     for slot in range(4):
         for token in ("0", "1", "ffffffffffffffff"):
             wire = Wire.open("127.0.0.1", server.port)
@@ -234,10 +234,10 @@ HOSTS = """
 """
 
 SOURCES = [f"127.0.0.{number}" for number in range(1, 9)]
-# From where these let in who comes by TLS (BATON_TEST_TLS).
+# The sources (last digits) from which these lines let TLS clients in (BATON_TEST_TLS).
 BY_TLS = {"without_ssl": set(), "with_ssl": {str(number) for number in range(1, 9)}}
 
-# role: (the line's type, database, user and address; from where it lets in)
+# role: (the line's type, database, user and address; the last digits of the sources that it lets in)
 LINES: dict[str, tuple[str, set[str]]] = {
     "named_localhost": ("host all named_localhost localhost", {"1"}),
     "named": ("host all named two.example.com", {"2"}),
@@ -266,7 +266,7 @@ LINES: dict[str, tuple[str, set[str]]] = {
     "in_a_file": ("host all @listed 127.0.0.8/32", {"8"}),
 }
 
-# (database, role): the line, and whether it lets in
+# (database, role): the line, and whether it lets the role in
 DATABASES: dict[tuple[str, str], tuple[str, bool]] = {
     ("all", "in_all"): ('host "all" in_all,not_in_all all', True),
     ("postgres", "not_in_all"): ('host "all" in_all,not_in_all all', False),

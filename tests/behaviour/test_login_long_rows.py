@@ -1,8 +1,8 @@
-"""Logging in where the catalogs' rows are longer than the pool can read.
+"""Logins where the catalogs' rows are longer than the pool can read.
 
-The launcher decides who may log in without a database of its own, and so
-without reach of what PostgreSQL has moved out of a row (TOAST).  Users can
-make such rows: a verifier with a long salt is theirs to set."""
+The launcher decides about logins without a database of its own. It therefore
+cannot reach values that PostgreSQL has moved out of a row (TOAST).  Users can
+make such rows, because a user may set a verifier with a long salt."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ SETUP = [
 
 
 def attempt(conninfo: str) -> str:
-    """What becomes of a login: "in", or the error's first line."""
+    """The outcome of a login: "in", or the error's first line."""
     try:
         psycopg.connect(conninfo).close()
     except psycopg.OperationalError as refused:
@@ -95,7 +95,7 @@ def test_a_backend_looks_up_such_a_role_that_rules_name_as_group(make_cluster):
     server = make_cluster(hba=["host only_here +too_long 127.0.0.1/32 trust"])
     server.sql("CREATE ROLE too_long; CREATE ROLE near_it LOGIN IN ROLE too_long")
     server.sql("CREATE DATABASE only_here")
-    # before the first login: what was learnt of a member outlasts a change of the group's row
+    # before the first login, because knowledge of a member outlasts a change of the group's row
     server.sql(f"ALTER ROLE too_long PASSWORD '{long_verifier()}'")
     looked_up_by_a_backend(server, "near_it", "only_here")
     server.sql("ALTER ROLE too_long PASSWORD NULL")
@@ -120,7 +120,7 @@ def test_what_lies_near_a_long_row_is_decided_as_the_server_does(server, promise
 
 
 def test_a_privilege_taken_back_counts_near_long_rows_too(server):
-    """Whose greeting is kept, or whose backend is there, is no exception."""
+    """A kept greeting or an existing backend makes no exception."""
     seen = {}
     for port in (server.port, server.pool_port):
         server.sql("GRANT CONNECT ON DATABASE for_readers, long_list TO readers")

@@ -1,5 +1,5 @@
-"""Whatever a client sends before it is logged in is answered as the server answers
-it, malformed or not."""
+"""The pool's port answers each message that a client sends before it is logged in as the
+server does, malformed or not."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ NEGOTIATION = {
 }
 
 
-# What 18 speaks and the pool's port does not (docs/limits.md).
+# Protocols that PostgreSQL 18 speaks and the pool's port does not (docs/limits.md).
 KNOWS_3_2 = {*NEGOTIATION} - {"unknown_extension_options", "protocol_2"} if server_major() >= 18 else set()
 
 
@@ -160,7 +160,7 @@ def test_password_message_malformed(server):
                 return []
 
     def outcome(port: int, answer: bytes) -> list[str]:
-        """Who closes a connection with input unread resets it, and its last words may be lost."""
+        """A server that closes a connection with unread input resets it, and its last message may be lost."""
         return next(filter(None, (said(port, answer) for _ in range(10))), [])
 
     for answer in (

@@ -1,4 +1,4 @@
-"""What takes one client's login long is nobody else's wait."""
+"""A long login of one client delays no other client."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def endless_verifier() -> str:
 def test_a_verifier_of_endless_iterations_delays_no_other_client(make_cluster):
     cluster = make_cluster(hba=["host all evil,good 127.0.0.1/32 password"])
     cluster.sql("SET password_encryption = 'scram-sha-256'; CREATE ROLE good LOGIN PASSWORD 'secret'")
-    # CREATE ROLE would compare it with an empty password first.
+    # CREATE ROLE would first compare the verifier with an empty password.
     cluster.sql("CREATE ROLE evil LOGIN")
     cluster.sql(f"UPDATE pg_authid SET rolpassword = '{endless_verifier()}' WHERE rolname = 'evil'")
     evils = []
@@ -125,7 +125,7 @@ def test_a_silent_name_service_delays_only_clients_that_need_it(run: Run, make_c
         gate.unlink()
         asker.join()
         other.close()
-    assert answers in (["Z"], ["E"])  # as the system's user may, or not
+    assert answers in (["Z"], ["E"])  # the system's user may log in as postgres, or not
 
 
 def test_a_login_beyond_the_limit_gets_a_silent_client_s_place(make_cluster):
@@ -156,7 +156,7 @@ def test_an_address_named_twice_is_listened_on_once(make_cluster, names):
 
 
 def test_an_abstract_socket_is_listened_on_as_the_server_does(make_cluster):
-    """And serves the dispatcher itself, where there is no other."""
+    """The dispatcher itself uses that socket, where there is no other."""
     name = f"@baton-{os.urandom(8).hex()}"
     cluster = make_cluster(parameters={"unix_socket_directories": f'"{name}"'})
     for port in (cluster.port, cluster.pool_port):
@@ -167,8 +167,8 @@ def test_an_abstract_socket_is_listened_on_as_the_server_does(make_cluster):
 
 
 def test_backends_that_are_starting_count_against_no_limit(make_cluster):
-    """A CONNECTION LIMIT counts clients. Those that log in while the backends of
-    the first are still starting are not too many."""
+    """A CONNECTION LIMIT counts clients: clients within the limit can log in while the
+    backends of the first clients are still starting."""
     cluster = make_cluster(parameters={"pg_baton.max_backends": 8})
     cluster.sql("CREATE ROLE limited LOGIN CONNECTION LIMIT 8")
     cluster.sql("ALTER SYSTEM SET post_auth_delay = '1s'")

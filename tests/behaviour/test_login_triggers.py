@@ -1,5 +1,5 @@
 """Event triggers on login (17) fire for each client that logs in, once, and for
-no backend that the pool opens. What they say, set and refuse reaches the client
+no backend that the pool opens. Their messages, settings and refusals reach the client
 as on the server's own port."""
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ SETUP = [
 
 @pytest.fixture
 def trigger(server):
-    # greeted before there was any
+    # The pool greets the role before any login trigger exists.
     for _ in range(2):
         psycopg.connect(server.pool(user="alice")).close()
     server.sql("CREATE EVENT TRIGGER on_login ON login EXECUTE FUNCTION welcome()")
@@ -75,7 +75,7 @@ def test_no_login_trigger_fires_once_disabled(trigger):
 
 
 def assert_they_see_the_client(cluster) -> None:
-    """Whoever logs in, and as often, on the pool's port as on the server's own."""
+    """Triggers see the same clients, as often, on the pool's port as on the server's own."""
     found = []
     for conninfo in (cluster.direct, cluster.pool):
         cluster.sql("TRUNCATE logins")
@@ -92,7 +92,7 @@ def test_they_see_the_client(trigger):
 
 @pytest.mark.pool_only
 def test_they_fire_once_where_the_server_authenticates(make_cluster):
-    """For the session, and for no backend that authenticates."""
+    """They fire for the session, and for no backend that authenticates."""
     cluster = make_cluster(
         parameters={"pg_baton.login": "server", "pg_baton.max_backends": 3},
         hba=["host all alice all scram-sha-256"],

@@ -1,5 +1,5 @@
-"""Many prepared statements in many sessions: each is kept once by its content in a
-backend, costs nothing where it is not used, and is each session's own all the same."""
+"""Many prepared statements in many sessions: a backend keeps each statement once, by its
+content; a statement costs nothing where it is not used; each session still has its own."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from harness.wire import Wire, bind, close_statement, describe_statement, execut
 
 LISTED = "SELECT name, statement, generic_plans, custom_plans FROM pg_prepared_statements ORDER BY name COLLATE \"C\""
 
-# Plans that the backend keeps saved, views of the session in place included.
+# Plans that the backend keeps saved, including the views of the session in place (prepared-statements.md).
 KEPT = "SELECT count(*) FROM pg_backend_memory_contexts WHERE name = 'CachedPlanSource'"
 
 
@@ -86,7 +86,7 @@ def test_a_statement_is_kept_once_for_all_sessions_and_names(one_backend):
 
 
 def test_sessions_that_take_turns_execute_what_was_analysed_once(run):
-    """The server looks a statement of Bind up before it begins a transaction."""
+    """The server looks up the statement of a Bind message before it begins a transaction."""
     cluster = run.cluster("many-analysed", parameters={"pg_baton.max_backends": 1, "log_parser_stats": True}).start()
     cluster.sql("CREATE TABLE numbered AS SELECT a, a % 7 AS b FROM generate_series(1, 100) a")
     sessions = [login(cluster) for _ in range(2)]
@@ -103,7 +103,7 @@ def test_sessions_that_take_turns_execute_what_was_analysed_once(run):
 
 
 def test_backend_caches_are_bounded_and_sessions_keep_statements(run):
-    """A backend has more than 1 MB of other things: so no statement is kept that no session has."""
+    """A backend has more than 1 MB of other data, so it keeps no statement that no session has."""
     cluster = make(run, "many-bound", max_backends=1, backend_cache_memory="1MB")
     sessions = [login(cluster) for _ in range(5)]
     before = kept(sessions[0])
@@ -218,17 +218,17 @@ def its_process(session: Wire) -> int:
 
 
 def most_memory_mb(process: int) -> int:
-    """The most that it has ever had."""
+    """The most memory that the process has ever had."""
     return int(re.search(r"VmHWM:\s+(\d+) kB", Path(f"/proc/{process}/status").read_text())[1]) // 1024
 
 
 def test_of_a_long_string_a_backend_reads_the_needed_statement(two_backends):
-    """PREPARE has all of its string for its text, which two backends take turns with.
-    To read its 500,000 numbers would take 30 MB and more of the backend, too, that
-    has only the small statement to make."""
+    """The text of a PREPARE is its whole query string, and two backends serve the session
+    in turns.  If the backend that has to make only the small statement also read the
+    500,000 numbers, it would need 30 MB and more for them, too."""
     numbers = ", ".join(["1"] * 500_000)
     with login(two_backends) as session:
-        # under load a transaction may find the same one again
+        # under load a transaction may find the same backend again
         both = set()
         wait_until(lambda: len(both) == 2 or both.add(its_process(session)), what="two backends")
         *_, reader = rows(session, f"SELECT 1 WHERE 1 IN ({numbers}); PREPARE small(int) AS SELECT $1 + 1; {ITS_PROCESS}")
@@ -245,7 +245,7 @@ def test_of_a_long_string_a_backend_reads_the_needed_statement(two_backends):
 
 
 def test_an_error_in_a_long_string_s_statement_keeps_its_place(two_backends):
-    """However the other statements of the string end, and in any encoding."""
+    """The position is right however the other statements of the string end, and in any encoding."""
     statements = {
         "plain": "PREPARE {} AS SELECT 1 + no_such_column",
         "after comments": "  -- é; '\n/* é; */ PREPARE {} AS\nSELECT 'é', 1 + no_such_column",

@@ -1,5 +1,5 @@
-"""Some clients of the pool's port get an ordinary connection for life, which
-nobody can tell from one on the server's own port: a native session."""
+"""Some clients of the pool's port get a native session: an ordinary connection for
+life, which a client cannot tell from a connection to the server's own port."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def modes(cluster) -> list[tuple]:
 
 
 def is_native(cluster, connection) -> bool:
-    """Its process is a real one, which it keeps; and the view says so."""
+    """True if the session has the real process of its process ID, and the view shows the session as native."""
     pid = connection.info.backend_pid
     (row,) = connection.execute("SELECT pg_backend_pid()").fetchall()
     found = cluster.sql(f"SELECT mode FROM pg_baton_sessions WHERE pid = {pid}")
@@ -85,7 +85,7 @@ def test_databases_and_users_on_the_list_are_native(native, dbname, user, expect
 
 @pytest.mark.pool_only
 def test_the_server_itself_decides_which_client_may_log_in(native):
-    """Its own messages, as on its own port: and nobody gets in without proving himself."""
+    """The messages are those of the server's own port, and no client gets in without authentication."""
 
     def failure(conninfo: str) -> str:
         with pytest.raises(psycopg.OperationalError) as failed:
@@ -118,7 +118,7 @@ def test_the_server_sees_the_client_itself(native):
 
 @pytest.mark.pool_only
 def test_peer_checks_the_client_s_user_not_the_dispatcher_s(native):
-    """The dispatcher is the server's own system user, whom the map lets in."""
+    """The dispatcher runs as the server's own system user, which the map lets in."""
     import os
     import pwd
 
@@ -172,8 +172,8 @@ def test_a_cancel_request_reaches_a_native_session(native):
 
 @pytest.mark.pool_only
 def test_a_stranger_s_ticket_is_no_more_than_an_unknown_option(native):
-    """Neither on the pool's port nor on the server's own, nor within a packet that
-    goes there with a ticket."""
+    """This holds on the pool's port, on the server's own, and within a packet that goes to
+    the server's port with a real ticket."""
     for port, database in ((native.port, "postgres"), (native.pool_port, "postgres"), (native.pool_port, "listed")):
         for fake in ("_pq_.pg_baton.0000000000000001", "_pq_.pg_baton." + "f" * 16, "_pq_.pg_baton"):
             with Wire.open("127.0.0.1", port) as wire:
@@ -268,7 +268,7 @@ def test_new_sessions_are_native_only_while_too_many_wait(make_cluster):
             other.send(query("SELECT 1"))
         waiting = "SELECT sum(waiting) FROM pg_baton_pools"
         wait_until(lambda: cluster.sql(waiting) == [(2,)], what="two wait")
-        # Who logs in within 10 ms of another is taken for the same moment's.
+        # The dispatcher counts the waiting sessions anew after 10 ms; logins before use the last result.
         wait_until(lambda: logs_in_natively(cluster), what="that has been seen")
         with psycopg.connect(cluster.pool()) as connection:
             assert is_native(cluster, connection)
@@ -332,7 +332,7 @@ def test_native_sessions_leave_administrators_their_connections(make_cluster, re
 
 
 def all_of(port: int, packet: bytes) -> bytes:
-    """What there is to hear, to the end."""
+    """All bytes that the server sends until it closes the connection."""
     heard = b""
     with socket.create_connection(("127.0.0.1", port), timeout=20) as client:
         client.sendall(packet)
@@ -344,7 +344,7 @@ def all_of(port: int, packet: bytes) -> bytes:
 @contextlib.contextmanager
 def no_more_processes(cluster) -> Iterator[None]:
     def allow(processes: object) -> None:
-        # as its own user: root may lack the capability
+        # as the server's own user: root may lack the capability
         run_as_server_user(["prlimit", "--pid", str(cluster.postmaster_pid()), f"--nproc={processes}:"])
 
     cluster.expect_in_log("could not fork")
@@ -357,7 +357,7 @@ def no_more_processes(cluster) -> Iterator[None]:
 
 @pytest.mark.pool_only
 def test_clients_get_the_server_s_error_when_no_process_starts(make_cluster):
-    """Whatever the process would have been for."""
+    """The error is the same whatever the process is needed for."""
     cluster = make_cluster(parameters={**PARAMETERS, "pg_baton.login": "server", "pg_baton.gss_encryption": "on"})
     packets = {
         "native": startup({"user": "postgres", "database": "listed"}),
@@ -366,7 +366,7 @@ def test_clients_get_the_server_s_error_when_no_process_starts(make_cluster):
     }
     with no_more_processes(cluster):
         for what, packet in packets.items():
-            # without a word of its own: what it has not read would cost the client the answer
+            # the client sends nothing here: data that the server has not read would cost the client the answer
             direct = all_of(cluster.port, b"")
             assert direct.startswith(b"Ecould not fork new process"), what
             assert all_of(cluster.pool_port, packet) == direct, what
@@ -376,7 +376,7 @@ def test_clients_get_the_server_s_error_when_no_process_starts(make_cluster):
 
 @pytest.mark.pool_only
 def test_the_log_says_why_no_backend_starts(make_cluster):
-    """In the server's words, though its postmaster says them in another protocol."""
+    """The log has the server's own message, although the postmaster sends it in another protocol."""
     cluster = make_cluster()
     cluster.sql("CREATE DATABASE another")
     with ThreadPoolExecutor() as threads:
@@ -404,7 +404,7 @@ def test_new_sessions_are_native_while_context_memory_is_full(make_cluster):
     cluster.sql("CREATE EXTENSION pg_baton")
     memory = "SELECT memory_bytes + 4096 > memory_limit_bytes FROM pg_baton_dispatchers"
     with contextlib.ExitStack() as stack:
-        # a role gets half of what is left, so it takes several
+        # a role gets half of the memory that is left, so several roles are needed
         for nth, size in enumerate((15_000, 15_000, 3_000, 3_000, 3_000, 700, 700, 700)):
             role = f"filler{nth}"
             cluster.sql(f"CREATE ROLE {role} LOGIN")

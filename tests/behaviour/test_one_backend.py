@@ -1,4 +1,4 @@
-"""What one session has set decides nothing for the next on the same backend."""
+"""The settings of a session decide nothing for the next session on the same backend."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def test_temporary_tables_go_where_the_session_wants_them(server, how):
 
 @contextlib.contextmanager
 def serializable_writer(server):
-    """Whoever takes a safe snapshot waits for it."""
+    """A transaction that a session has to wait for when it takes a safe snapshot."""
     with psycopg.connect(server.direct()) as writer:
         writer.isolation_level = psycopg.IsolationLevel.SERIALIZABLE
         writer.execute("SELECT txid_current()")
@@ -133,7 +133,7 @@ def test_sessions_that_leave_temp_tables_await_no_safe_snapshot(server):
             wait_until(lambda: server.sql(there) == [(0,)], what="the temporary table is dropped")
 
 
-# Of each: two sessions' own values; a third session has none.
+# For each parameter: two sessions' own values. A third session has none.
 OWN: dict[str, tuple[str, str]] = {
     "app.tenant_id": ("17", "4711"),
     "application_name": ("one", "other"),
@@ -152,7 +152,7 @@ ALL_OWN = """SELECT name, setting, source, reset_val FROM pg_settings WHERE sour
 
 
 def test_values_of_their_own_of_the_same_parameters_never_mix(server):
-    """Whoever is followed by whom, and whatever becomes of one's value there."""
+    """They do not mix in any order of the sessions, and whatever becomes of a session's value."""
 
     def seen(session) -> tuple:
         return (session.execute(ALL_OWN).fetchall(), session.info.parameter_status("TimeZone"))
@@ -167,7 +167,7 @@ def test_values_of_their_own_of_the_same_parameters_never_mix(server):
         for session in (one, other, one, plain, other, plain, one, other):
             assert seen(session) == expected[session]
 
-        # what is not kept, what is kept, and what is given up
+        # values that are not kept, values that are kept, and values that are given up
         for name, (ones, others) in OWN.items():
             with one.transaction(force_rollback=True):
                 one.execute("SELECT set_config(%s, %s, false)", (name, others))
@@ -179,7 +179,7 @@ def test_values_of_their_own_of_the_same_parameters_never_mix(server):
             changed = seen(other)
             assert seen(one) == expected[one]
             assert seen(other) == changed
-            if name != "app.tenant_id":  # which would stay, empty
+            if name != "app.tenant_id":  # it would stay, empty
                 one.execute(f"RESET {name}")
                 expected[one] = seen(one)
             expected[other] = changed

@@ -1,8 +1,8 @@
-"""A parameter of the configuration file counts from the next reload on, for those
-who are there as well, and what it was before when it is taken out again.
+"""A parameter of the configuration file counts from the next reload on, also for the
+sessions that are there; when it is taken out again, the value from before counts.
 
-Here are those that no test of their own subject changes on a running server;
-test_every_parameter.py knows where each is changed."""
+These tests have the parameters that no test of their own subject changes on a running
+server; test_every_parameter.py knows where each parameter is changed."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ PARAMETERS = {"pg_baton.max_backends": BACKENDS, "max_connections": 30}
 
 @pytest.fixture
 def set_to(server):
-    """set_to(name, value): by the file and a reload. At the end all is as it was."""
+    """set_to(name, value) sets it by the file and a reload. At the end the fixture restores all."""
     before: dict[str, str | None] = {}
 
     def change(name: str, value: object) -> None:
@@ -43,8 +43,8 @@ def set_to(server):
 
 @pytest.fixture
 def held(server, crowd):
-    """Sessions that hold all backends, in transactions, and two others: who logs in
-    when a reload has just been may need a backend."""
+    """Sessions that hold all backends, in transactions, and two others, which are logged in
+    already: a login just after a reload may need a backend."""
     *holders, one, other = crowd(server, BACKENDS + 2)
     for holder in holders:
         holder.query("BEGIN")
@@ -64,7 +64,7 @@ def waiting(server) -> int:
 
 
 def has_said_nothing(wire: Wire, seconds: float) -> bool:
-    """For that long; else its answer is read."""
+    """True if nothing arrives for that long; else the answer is read."""
     try:
         wire.read(seconds)
     except TimeoutError:
@@ -107,7 +107,7 @@ def test_message_timeout_counts_for_the_next_message(server, set_to):
             return True
 
     assert not ends()
-    # by pg_baton.test_constants
+    # set by pg_baton.test_constants
     set_to("message_timeout_ms", 500)
     wait_until(ends, what="who stops in the middle of a message is ended")
     set_to("message_timeout_ms", 0)
@@ -115,14 +115,14 @@ def test_message_timeout_counts_for_the_next_message(server, set_to):
 
 
 def test_max_extra_backends_counts_for_sessions_already_waiting(server, set_to, held):
-    """Tests have none unless they ask."""
+    """Tests have no extra backends unless they ask for them."""
     holders, (late, _) = held
     late.send(query("SELECT 1"))
     wait_until(lambda: waiting(server) == 1, what="it waits")
     assert late.silent(2) and backends(server) == BACKENDS
     set_to("max_extra_backends", 1)
     assert late.until_ready()[-1].type == "Z"
-    # as long as what is held is held, and no longer
+    # the extra backend stays as long as the others are held, and no longer
     assert backends(server) == BACKENDS + 1
     set_to("max_extra_backends", 0)
     for holder in holders:
@@ -161,8 +161,8 @@ def test_max_dedicated_counts_for_sessions_already_dedicated(server, set_to, cro
     set_to("max_dedicated", 1)
 
     def some_are_ended() -> bool:
-        # Those beyond it are in the places of the others, who are in want of another, at
-        # the latest when what is free has gone: there are too many.
+        # Dedicated sessions beyond the limit hold places of shared backends.  The other sessions
+        # want one more place, at the latest when the free backends have gone: there are too many.
         assert other.query("SELECT 1") == [["1"]]
         return any(listener.has_input() for listener in listeners)
 
@@ -186,7 +186,7 @@ def test_max_dedicated_counts_for_sessions_already_dedicated(server, set_to, cro
 
 
 def is_native(server, database: str = "postgres") -> bool:
-    """Not if it has to wait for a backend, which no native one does."""
+    """False if the login has to wait for a backend, because no native session waits for a backend."""
     with Wire.open(HOST, server.pool_port, timeout_s=3) as wire:
         try:
             assert wire.log_in("postgres", database)[-1].type == "Z"
@@ -226,7 +226,7 @@ def test_native_when_waiting_counts_for_the_next_login(server, set_to, held):
 
 
 def most_in_a_backend(server, watchers: list[Wire], what: str) -> int:
-    """What each of all backends has, while it has no session but one that looks."""
+    """The most such memory contexts in a backend, while each backend has only a watcher as its session."""
     for watcher in watchers:
         watcher.query("BEGIN")
     assert backends(server) == len(watchers)
@@ -237,7 +237,7 @@ def most_in_a_backend(server, watchers: list[Wire], what: str) -> int:
 
 
 def test_backend_cache_memory_counts_for_backends_that_are_there(server, set_to, crowd):
-    """Each drops the statements and functions that no session has, and everybody has his all the same."""
+    """Each backend drops the statements and functions that no session has; each session still has its own."""
     many = 30
     session, *watchers = crowd(server, 1 + BACKENDS)
     session.query("CREATE OR REPLACE FUNCTION own() RETURNS int LANGUAGE plpgsql AS 'BEGIN RETURN 1; END'")

@@ -11,7 +11,7 @@ from harness.health import wait_until
 from harness.wire import Wire
 
 SCRIPTS: dict[str, list[str]] = {
-    # SHOW asks the socket, which keeps what was set
+    # SHOW asks the socket, which keeps the value that was set
     "what_belongs_to_the_socket_goes_back": [
         "SET tcp_user_timeout = 12345",
         "SET tcp_keepalives_idle = 77",
@@ -452,8 +452,8 @@ def test_a_session_with_a_dropped_role_runs_nothing_as_another(server):
     with Wire.login("127.0.0.1", server.pool_port) as session, Wire.login("127.0.0.1", server.pool_port) as other:
         session.query("SET ROLE shortlived")
         server.sql("DROP ROLE shortlived")
-        # Stock goes on with the oid it has; what must never happen is that
-        # the session runs as its session user.
+        # Stock goes on with the role's oid; the session must never
+        # run as its session user.
         other.query("SELECT 1")
         try:
             rows = session.query("SELECT current_user")
@@ -484,8 +484,8 @@ def test_alter_role_set_counts_for_new_sessions_only(server):
 
 
 def test_live_sessions_keep_a_custom_parameter_without_a_value(server):
-    """It is there, and empty, for who has set it and rolled that back; ALTER ROLE gives
-    it a value for those who come later."""
+    """The parameter exists, and is empty, for a session that has set it and rolled back;
+    ALTER ROLE gives it a value for later sessions."""
     conninfo = server.pool(user="bob")
     asked = "SELECT current_setting('app.region', true), current_setting('app.tenant', true)"
     others = {"options": "-c app.tenant=t1"}
@@ -552,7 +552,7 @@ def test_reload_reaches_sessions_that_have_no_value_of_their_own(server):
 
 def test_a_client_can_type_no_name_that_hides_parameters(server):
     """A backend hides custom parameters of other sessions under names of its
-    own, which start with bytes that only a database without encoding takes."""
+    own, which start with bytes that only a database without encoding accepts."""
     server.sql("CREATE DATABASE without_encoding TEMPLATE template0 ENCODING 'SQL_ASCII' LOCALE 'C'")
     names = [b"E'\\xff\\xfepg_baton.hidden_%d'" % number for number in range(1, 10)]
     try:
@@ -566,7 +566,7 @@ def test_a_client_can_type_no_name_that_hides_parameters(server):
             other.execute("SELECT 1")
         for name in names:
             typing.execute(b"SELECT set_config(" + name + b", 'typed', false)")
-        for name in names * 2:  # an odd number, so that each is asked for on both of two backends
+        for name in names * 2:  # an odd number of names, so that each is read on both backends
             assert typing.execute(b"SELECT current_setting(" + name + b", true)").fetchone() == ("typed",)
             assert other.execute(b"SELECT current_setting(" + name + b", true)").fetchone() == (None,)
         for session in sessions:

@@ -55,7 +55,7 @@ def test_pool_starts_no_backend_before_a_session_needs_it(cluster_with):
     cluster = cluster_with(pg_baton__max_backends=4, pg_baton__backend_idle_timeout="500ms")
     wait_until(lambda: backends(cluster) == 0, what="no backend left after the start")
     with login(cluster) as session:
-        session.query("BEGIN")  # or the backend may go again
+        session.query("BEGIN")  # otherwise the backend may end again
         assert backends(cluster) == 1
         session.query("COMMIT")
 
@@ -77,7 +77,7 @@ def test_idle_backends_end_after_timeout_but_the_minimum_stays(cluster_with):
 
 
 def test_last_backend_of_a_role_with_a_limit_ends_as_others_do(cluster_with):
-    """Whether it could get another is asked each time, and known for a moment only."""
+    """The pool asks each time whether it could get another backend; the answer holds for a moment only."""
     cluster = cluster_with(pg_baton__max_backends=4, pg_baton__backend_idle_timeout="700ms")
     cluster.sql("CREATE ROLE limited LOGIN CONNECTION LIMIT 5")
     with Wire.login("127.0.0.1", cluster.pool_port, user="limited") as session:
@@ -87,11 +87,11 @@ def test_last_backend_of_a_role_with_a_limit_ends_as_others_do(cluster_with):
 
 
 def test_backends_without_a_session_are_not_idle_sessions(make_cluster):
-    """idle_session_timeout is for sessions; the pool's minimum waits for one."""
+    """idle_session_timeout applies to sessions; the backends of the pool's minimum wait for a session."""
     cluster = make_cluster(
         parameters={"pg_baton.max_backends": 4, "pg_baton.min_backends": 2, "idle_session_timeout": "300ms"}
     )
-    patient = "-c idle_session_timeout=0"  # whoever takes his time
+    patient = "-c idle_session_timeout=0"  # for connections that stay idle for long
     with (
         psycopg.connect(cluster.direct(options=patient), autocommit=True) as administrator,
         login(cluster, options=patient) as session,
@@ -101,7 +101,7 @@ def test_backends_without_a_session_are_not_idle_sessions(make_cluster):
         there = "SELECT count(*) FROM pg_baton_backends WHERE state <> 'retiring' AND pid IS NOT NULL"
         wait_until(lambda: administrator.execute(there).fetchone() == (2,), what="the minimum is there")
         with cluster.new_log() as log:
-            # on direct connections it passes three times, one after the other
+            # on direct connections the timeout passes three times, one after the other
             for _ in range(3):
                 with Wire.login("127.0.0.1", cluster.port) as direct:
                     assert [m.fields()["C"] for m in direct.until_closed(20) if m.type == "E"] == ["57P05"]
@@ -110,7 +110,7 @@ def test_backends_without_a_session_are_not_idle_sessions(make_cluster):
 
 
 def test_a_session_that_has_only_been_greeted_is_idle(cluster_with):
-    """One with options that nobody has had is greeted by a backend, which keeps it."""
+    """A backend greets a session whose options no session has had before, and keeps it."""
     cluster = cluster_with(pg_baton__max_backends=1)
     cluster.sql("CREATE EXTENSION IF NOT EXISTS pg_baton")
     with login(cluster, TimeZone="Asia/Tokyo"):
@@ -174,7 +174,7 @@ def test_connections_reserved_for_administrators_are_never_taken(cluster_with, r
         for session in sessions:
             session.send(query("BEGIN"))
         time.sleep(2)
-        # The administrator gets in on the server's own port, three times; or an agent once.
+        # The administrator gets in three times on the server's own port, or twice and an agent once.
         users = ["agent" if "reserved_connections" in reserved else "postgres", "postgres", "postgres"]
         admins = [psycopg.connect(cluster.direct(user=user)) for user in users]
         for admin in admins:
@@ -215,7 +215,7 @@ def test_application_name_and_session_options_split_no_pool(cluster_with):
     try:
         for n, session in enumerate(sessions):
             assert session.query("SHOW work_mem") == [[f"{n + 1}MB"]]
-        # The one by which the harness has seen that the pool is ready may still be leaving.
+        # The session by which the harness has seen that the pool is ready may still be leaving.
         wait_until(lambda: cluster.sql("SELECT count(*) FROM pg_baton_sessions") == [(8,)], what="eight sessions")
         assert cluster.sql("SELECT database, user_name, options, sessions FROM pg_baton_pools WHERE sessions > 0") == [
             ("postgres", None, "", 8)
@@ -277,8 +277,8 @@ def test_many_clients_on_few_backends_all_get_their_own_answers(cluster_with):
 
 
 def test_a_session_s_idle_time_follows_the_monotonic_clock(cluster_with):
-    """Since when it is idle stands as a moment of the monotonic clock: views reckon with its age, and so does
-    idle_session_timeout."""
+    """The control memory holds the start of the idle time as a moment of the monotonic clock. The views and
+    idle_session_timeout compute with its age."""
     cluster = cluster_with(pg_baton__max_backends=2)
     memory = ControlMemory(cluster)
     age = "SELECT extract(epoch FROM now() - state_since)::int FROM pg_baton_sessions WHERE application_name = 'watched'"
@@ -307,7 +307,7 @@ def test_views_show_sessions_backends_pools_and_the_dispatcher(cluster_with):
     ):
         session.query("SELECT 1")
         session.query("BEGIN")
-        # The one by which the harness has seen that the pool is ready may still be leaving.
+        # The session by which the harness has seen that the pool is ready may still be leaving.
         wait_until(lambda: cluster.sql("SELECT count(*) FROM pg_baton_sessions") == [(2,)], what="two sessions")
         rows = cluster.sql(
             "SELECT user_name, database, application_name, host(client_addr), client_port, mode, state, dedicated_cause,"
@@ -391,7 +391,7 @@ def test_forced_migration_switches_on_and_off_by_reload(cluster_with):
             pids = [session.query(ITS_PROCESS)[0][0] for _ in range(6)]
             return sum(1 for a, b in zip(pids, pids[1:]) if a != b)
 
-        # It may come to another one once, if its first is slow to give it back.
+        # The session may move to another backend once, if its first is slow to give it back.
         wait_until(lambda: moves() == 0, what="the session stays")
         cluster.set_parameters({"pg_baton.force_migration": True})
         cluster.reload()
@@ -444,7 +444,7 @@ WANT_A_DATABASE_ALONE = [
 
 @pytest.mark.parametrize("way", ["direct", "pool"])
 def test_a_database_is_free_for_sole_use_after_its_last_session(cluster_with, way):
-    """The backends that have served it must not be in the way; a session is."""
+    """Backends that have served the database must not block the command; a session does."""
     cluster = cluster_with(pg_baton__max_backends=4, allow_in_place_tablespaces=True)
     cluster.sql("CREATE TABLESPACE elsewhere LOCATION ''")
     with psycopg.connect(cluster.pool() if way == "pool" else cluster.direct(), autocommit=True) as session:
@@ -496,7 +496,7 @@ def test_each_session_can_have_a_role_of_its_own(cluster_with):
         ]
         ((pools,),) = cluster.sql("SELECT count(*) FROM pg_baton_pools")
         assert pools == 1
-        # A session costs a descriptor, three by TLS.
+        # A session costs a descriptor, or three with TLS.
         assert len(os.listdir(f"/proc/{dispatcher}/fd")) < tenants * (3 if cluster.by_tls else 1) + 200
         for _ in range(3):
             for session in sessions[:at_work]:

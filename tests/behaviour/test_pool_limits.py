@@ -1,5 +1,5 @@
-"""A role in a database has no more than ALTER ROLE and ALTER DATABASE leave it,
-and the others have the rest."""
+"""A role in a database has no more backends and sessions than ALTER ROLE and
+ALTER DATABASE allow it, and the other roles have the rest."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_25_open_transactions_of_one_user_stop_no_other(cluster, crowd):
     for other in others:
         assert other.query("SELECT current_user") == [["other"]]
     assert in_transactions(cluster) == 5
-    # The others of its own get their turn when one has ended.
+    # The other sessions of hog get their turn when a transaction has ended.
     commit_as_they_begin(hogs)
 
 
@@ -57,7 +57,7 @@ def test_a_limit_counts_for_sessions_that_are_there(cluster, crowd):
 
 
 def test_a_limit_counts_for_sessions_that_backends_have_kept(cluster, crowd):
-    """Nobody waits, so each backend keeps the session that it has served last, from its second transaction on."""
+    """No session waits, so each backend keeps the session that it has served last, from its second transaction on."""
     hogs = crowd(cluster, 8, user="hog")
     for _ in range(2):
         assert begun(cluster, hogs) == 8
@@ -68,7 +68,7 @@ def test_a_limit_counts_for_sessions_that_backends_have_kept(cluster, crowd):
 
 
 def begun(cluster, wires: list[Wire]) -> int:
-    """So many of them can be in a transaction at once."""
+    """The number of these sessions that can be in a transaction at once."""
     for wire in wires:
         wire.send(query("BEGIN"))
     with contextlib.suppress(AssertionError):
@@ -94,7 +94,7 @@ def test_what_is_set_more_closely_counts(cluster, crowd):
 
 def test_startup_options_do_not_multiply_a_limit(cluster, crowd):
     cluster.sql("ALTER ROLE hog SET pg_baton.pool_max_backends = 2")
-    # What only a starting backend can take makes a pool.
+    # A parameter that only a starting backend can take makes a pool of its own.
     kinds = [crowd(cluster, 3, user="hog", options="-c ignore_system_indexes=off"), crowd(cluster, 3, user="hog")]
     for first, second in (kinds, reversed(kinds)):
         assert begun(cluster, first + second) == 2

@@ -1,5 +1,5 @@
-"""The contexts of a role's sessions take no more memory than ALTER ROLE and ALTER
-DATABASE leave them; who needs more keeps his backend, and nobody else notices."""
+"""The contexts of a role's sessions take no more memory than ALTER ROLE and ALTER DATABASE
+allow; a session that needs more keeps its backend, and no other session is affected."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def causes(cluster, user: str) -> list[str | None]:
 
 
 def await_limit(cluster, user: str) -> None:
-    """What is set is known to each of its pools a moment after its first session has come."""
+    """Each pool of the user knows the setting a moment after the pool's first session has come."""
     known = f"SELECT bool_and(memory_limit_bytes IS NOT NULL) FROM pg_baton_pool_users WHERE user_name = '{user}'"
     wait_until(lambda: cluster.sql(known) == [(True,)], what="its pools know the limit")
 
@@ -91,8 +91,8 @@ def test_what_a_session_takes_is_given_back_when_it_ends(cluster, crowd):
     fill(second, 2)
     wait_until(lambda: causes(cluster, "hog") == ["pool memory", None], what="the second finds no room")
     first.finish()
-    # Nobody says anything on it: it is woken. (And without that a little later, by the
-    # server, for its statistics: pool_memory.rs. The simulator asserts the wake.)
+    # The client sends nothing: the dispatcher wakes the session. (Without that the server would wake
+    # it a little later, for its statistics: pool_memory.rs. The simulator asserts the wake.)
     wait_until(lambda: causes(cluster, "hog") == [None], what="now it does")
     assert has_all(second, 2)
     second.finish()
@@ -112,7 +112,7 @@ def test_session_that_frees_what_did_not_fit_shares_again(cluster, crowd):
     wait_until(lambda: causes(cluster, "hog") == [None], what="it does")
     assert hog.query("SELECT current_setting('my.large0')") == [["small"]]
     assert hog.query("SELECT count(*) FROM pg_prepared_statements") == [["0"]]
-    # What is stored may be taken back even where the limit is lower by now.
+    # A stored context may be taken back even if the limit is lower by now.
     cluster.sql("ALTER ROLE hog SET pg_baton.pool_memory = '10kB'")
     wait_until(lambda: memory(cluster, "hog")[1] == 10 * 1024)
     hog.query("RESET ALL")
@@ -138,7 +138,7 @@ def test_a_limit_counts_at_once_for_sessions_that_are_there(cluster, crowd):
 
 def test_pools_of_a_role_in_a_database_share_a_memory_limit(cluster, crowd):
     (first,) = crowd(cluster, 1, user="hog")
-    # What only a starting backend can take makes a pool.
+    # An option that only a starting backend can take makes a pool of its own.
     (second,) = crowd(cluster, 1, user="hog", options="-c ignore_system_indexes=off")
     await_limit(cluster, "hog")
     fill(first, 4)

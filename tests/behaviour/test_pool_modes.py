@@ -1,5 +1,5 @@
-"""Sessions share backends, or keep one each, as the administrator wants it: for a
-role, for a database, for all, or while they are few."""
+"""Sessions share backends, or keep a backend each, as the administrator configures it:
+for a role, for a database, for all, or while there are few sessions."""
 
 from __future__ import annotations
 
@@ -34,20 +34,20 @@ def causes(cluster, user: str) -> set[str | None]:
 
 
 def backends(cluster, user: str) -> int:
-    """So many serve that user's sessions now."""
+    """The number of backends that serve that user's sessions now."""
     return cluster.sql(f"SELECT count(DISTINCT backend_pid) FROM pg_baton_sessions WHERE user_name = '{user}'")[0][0]
 
 
 def test_sessions_are_dedicated_while_their_role_s_mode_says_so(cluster, crowd):
     apps, others = served(crowd, cluster, 5, "app"), served(crowd, cluster, 5, "other")
     cluster.sql("ALTER ROLE app SET pg_baton.pool_mode = dedicated")
-    # It counts for those who are there, from their next transaction on.
+    # The mode counts for existing sessions, from their next transaction on.
     wait_until(lambda: [app.query("SELECT 1") for app in apps] and causes(cluster, "app") == {"pool mode"})
     assert backends(cluster, "app") == 5
     assert causes(cluster, "other") == {None}
     for other in others:
         assert other.query("SELECT 1") == [["1"]]
-    # And ends for those that say nothing.
+    # The mode ends even for sessions that send nothing.
     cluster.sql("ALTER ROLE app RESET pg_baton.pool_mode")
     wait_until(lambda: causes(cluster, "app") == {None}, what="they share again")
     assert [app.query("SELECT 1") for app in apps] == 5 * [[["1"]]]

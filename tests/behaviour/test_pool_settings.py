@@ -1,10 +1,10 @@
 """Each setting of a pool can be given to all by the configuration file, to all
-roles, to a database, to a role, and to a role in a database: what is given most
-closely counts, for a pool that runs, and as long as it is given. Superusers give them.
+roles, to a database, to a role, and to a role in a database: the closest level
+counts, for a pool that runs, and as long as it is given. Superusers give them.
 
-What counts is told by what it does to sessions that are there all the time, and by
-pg_baton_pool_settings, which says where it comes from. Weights and reserves:
-test_pool_shares.py."""
+The tests see the value that counts by its effect on sessions that are there all the
+time, and in pg_baton_pool_settings, which says where the value comes from. Weights and
+reserves: test_pool_shares.py."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def backends(cluster, _apps) -> int:
 
 
 def transactions(cluster, apps) -> int:
-    """So many of them can be in one at a time."""
+    """The number of these sessions that can be in a transaction at a time."""
     for app in apps:
         app.send(query("BEGIN"))
 
@@ -85,7 +85,7 @@ def transactions(cluster, apps) -> int:
 
 
 def sessions_said(cluster, _apps) -> int | None:
-    """The limit that refuses one more; None if it comes in."""
+    """The limit that refuses another session; None if that session logs in."""
     try:
         psycopg.connect(cluster.pool(user="app")).close()
     except psycopg.OperationalError as refused:
@@ -96,12 +96,12 @@ def sessions_said(cluster, _apps) -> int | None:
 
 
 def memory(cluster, _apps) -> int | None:
-    """In kB."""
+    """The memory limit, in kB."""
     return cluster.sql("SELECT max(memory_limit_bytes)::int / 1024 FROM pg_baton_pool_users WHERE user_name = 'app'")[0][0]
 
 
 def mode(cluster, apps) -> str:
-    """Of who comes, and of those who are there."""
+    """The mode of a new session, and of the sessions that are there."""
     with psycopg.connect(cluster.pool(user="app"), autocommit=True) as connection:
         connection.execute("SELECT 1")
         if count(cluster, "pg_baton_sessions WHERE user_name = 'app' AND mode = 'native'"):
@@ -112,8 +112,8 @@ def mode(cluster, apps) -> str:
     return {"pool mode": "dedicated", None: "shared"}[causes[0][0]] if len(causes) == 1 else "some differ"
 
 
-# What is given at each level, what it does, what is so where nothing is given, how
-# it is looked at.
+# Of each setting: the value at each level, the effect of each, the effect where no value
+# is given, and the function that looks at it.
 SETTINGS = {
     "pool_max_backends": ((6, 5, 4, 3, 2), (6, 5, 4, 3, 2), APPS, transactions),
     "pool_min_backends": ((3, 2, 4, 1, 5), (3, 2, 4, 1, 5), 0, backends),
@@ -160,7 +160,7 @@ def test_non_superusers_can_neither_set_nor_lift_pool_settings(cluster, name):
             ):
                 with pytest.raises(psycopg.errors.InsufficientPrivilege):
                     connection.execute(statement)
-            # As with any of the server's own, it leaves what only superusers may set.
+            # As with the server's own parameters, RESET ALL leaves those that only superusers may set.
             connection.execute("ALTER ROLE owner IN DATABASE owned RESET ALL")
         assert cluster.sql("SELECT setdatabase, setrole, setconfig FROM pg_db_role_setting ORDER BY 1, 2") == before
     finally:

@@ -1,5 +1,5 @@
-"""Who has which share of too few backends is the administrator's to say, role by
-role, and how long a backend lives."""
+"""An administrator sets each role's share of too few backends, and the lifetime of
+backends."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def cluster(make_cluster):
 
 @contextlib.contextmanager
 def always_asking(cluster, *users: str, clients: int):
-    """So many clients of each that ask again as soon as they are answered; how many were."""
+    """So many clients of each user ask again as soon as they have an answer; gives the number of answers."""
     wires = [Wire.login("127.0.0.1", cluster.pool_port, user=user) for user in users for _ in range(clients)]
     stop = threading.Event()
     answers = 0
@@ -60,7 +60,7 @@ def completed(cluster) -> dict[str, int]:
 
 
 def shares(cluster, transactions: int) -> tuple[int, int]:
-    """Of so many transactions that quiet and busy complete, how many each."""
+    """How many transactions quiet and busy complete each, of so many together."""
     before = completed(cluster)
 
     def since(user: str) -> int:
@@ -71,7 +71,7 @@ def shares(cluster, transactions: int) -> tuple[int, int]:
 
 
 def served(cluster, user: str) -> int:
-    """How many of a role's sessions are, most of the time."""
+    """How many of a role's sessions have a backend, most of the time."""
     sql = f"SELECT count(*) FROM pg_baton_sessions WHERE user_name = '{user}' AND state = 'active'"
     return statistics.median_low(cluster.sql(sql)[0][0] for _ in range(21))
 
@@ -82,7 +82,7 @@ def test_backends_that_are_reserved_for_a_role_serve_no_other(cluster, crowd):
     with always_asking(cluster, "busy", clients=12):
         wait_until(lambda: served(cluster, "busy") == 2, what="the others have what is left")
         assert quiet.query("SELECT current_user") == [["quiet"]]
-        # However long they wait, and though the reserved ones have nothing to do.
+        # Reserved backends stay reserved while idle, however long the others wait.
         assert served(cluster, "busy") == 2
         quiet.finish()
         wait_until(lambda: served(cluster, "busy") == 4, what="nobody is there for whom anything is reserved")
@@ -115,7 +115,7 @@ def test_equal_weights_give_equal_shares_at_any_client_count(cluster):
 
 @pytest.fixture
 def eight(make_cluster):
-    """With what pool_levels.py wants; and busy's own weight and reserve are its own."""
+    """A cluster as pool_levels.py needs it; the role busy has a weight and a reserve of its own."""
     one = make_cluster(parameters={"pg_baton.max_backends": 8, "pg_baton.session_wait_timeout": "60s"})
     for statement in (
         "CREATE EXTENSION pg_baton",
@@ -131,7 +131,7 @@ def eight(make_cluster):
 
 
 def test_most_specific_weight_counts_for_a_running_pool(eight):
-    """Much higher than the other role's, or much lower."""
+    """The weight is much higher than the other role's, or much lower."""
 
     def who_has_more() -> str:
         quiet, busy = shares(eight, 300)
@@ -144,7 +144,7 @@ def test_most_specific_weight_counts_for_a_running_pool(eight):
 
 
 def test_most_specific_reserve_counts_for_a_running_pool(eight, crowd):
-    """What another role cannot have, however many of its sessions ask."""
+    """Another role cannot have the reserved backends, however many of its sessions ask."""
     crowd(eight, 1, user="quiet")
     with always_asking(eight, "busy", clients=16):
         levels = (5, 2, 4, 6, 3)

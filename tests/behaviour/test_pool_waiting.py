@@ -1,4 +1,4 @@
-"""Sessions that wait for a backend: their order, and those that waited too long."""
+"""Sessions that wait for a backend: their order, and the end of a wait that is too long."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from harness.wire import (
 pytestmark = pytest.mark.pool_only
 
 
-# A session_wait_timeout to be waited for; but no backend that is given back in
-# good time shall come too late.
+# A session_wait_timeout that a test can wait for, but long enough that a backend which is
+# given back in good time does not come too late.
 SHORT_WAIT = "2s"
 
 
@@ -44,7 +44,7 @@ def test_session_wait_timeout_fails_a_statement_not_the_session(cluster_with):
             assert found[-1].type == "Z" and found[-1].body == b"I"
             (error,) = [m.fields() for m in found if m.type == "E"]
             assert error["S"] == "ERROR" and error["C"].startswith("53") and error["M"]
-            # the operator reads it, too
+            # the error is in the log for the operator, too
             who = r"user=postgres database=postgres host=127\.0\.0\.1 port=\d+"
             refused = rf"LOG: .*statement refused, {who}: ERROR:  {error['M']} \(SQLSTATE 53300\)"
             cluster.wait_for_log(refused, start=start)
@@ -95,7 +95,7 @@ def test_idle_session_timeout_limits_rest_of_a_timed_out_batch(cluster_with):
 
 @pytest.mark.parametrize("said", [flush() * 2, copy_done() + copy_data(b"x") + copy_fail("too late")], ids=["flush", "copy"])
 def test_messages_without_an_answer_get_no_error_for_a_long_wait(cluster_with, said):
-    """These messages have no answer, and the request that comes behind them has not waited."""
+    """These messages have no answer, and the request that follows them has not waited."""
     cluster = cluster_with(pg_baton__max_backends=1, pg_baton__session_wait_timeout=SHORT_WAIT)
     holder, waiter, third = login(cluster), login(cluster), login(cluster)
     with holder, waiter, third:
@@ -103,9 +103,9 @@ def test_messages_without_an_answer_get_no_error_for_a_long_wait(cluster_with, s
             waiter.query("SELECT 1")
         holder.query("BEGIN")
         waiter.send(said)
-        # whoever waits behind it is told later
+        # the session that waits behind it gets its error later
         assert [m.type for m in third.ask(query("SELECT 1"), timeout_s=20)] == ["E", "Z"]
-        # it waits no more; and what is left of a message is waited for
+        # The session waits no more; then the pool waits for the rest of a message.
         waiter.send(said[:3])
         assert [m.type for m in third.ask(query("SELECT 2"), timeout_s=20)] == ["E", "Z"]
         waiter.send(said[3:])
@@ -135,8 +135,8 @@ def test_waiting_sessions_are_served_first_come_first_served(cluster_with):
 
 
 def test_new_sessions_do_not_overtake_the_queue_being_served(cluster_with):
-    """Between two of the queue's sessions the backend is free for a moment,
-    longer if it gives a session back that has made its first transaction."""
+    """Between two sessions of the ready queue the backend is free for a moment,
+    longer if it gives back a session after its first transaction."""
     cluster = cluster_with(pg_baton__max_backends=1)
     ask = query("SELECT extract(epoch FROM clock_timestamp())")
 
@@ -163,13 +163,13 @@ def test_new_sessions_do_not_overtake_the_queue_being_served(cluster_with):
 @pytest.mark.parametrize("how", ["close", "reset"])
 @pytest.mark.parametrize("pool", ["own", "another"])
 def test_clients_that_give_up_before_the_greeting_do_not_count(cluster_with, pool, how):
-    """As on the server's own port, where nobody has to wait. In the pool of the
-    session that holds the only backend they wait in its ready queue."""
+    """As on the server's own port, where no client has to wait. In the pool of the
+    session that holds the only backend, such clients wait in its ready queue."""
     cluster = cluster_with(pg_baton__max_backends=1, pg_baton__session_wait_timeout="1min")
     cluster.sql("CREATE ROLE limited LOGIN CONNECTION LIMIT 4")
     here = "SELECT count(*) FROM pg_baton_sessions WHERE user_name = 'limited'"
     others = 1 if pool == "own" else 0
-    # No greeting is kept of these options: a backend has to greet.
+    # The dispatcher keeps no greeting for these options: a backend has to greet.
     unknown = {"user": "limited", "database": "postgres", "work_mem": "5MB"}
     with login(cluster, user="limited" if others else "postgres") as holder:
         holder.query("BEGIN")

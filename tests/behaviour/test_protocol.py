@@ -413,7 +413,7 @@ def test_notifications_arrive_while_the_listener_is_idle(server):
 
 
 def test_session_knows_its_own_notifications_by_its_process_id(server):
-    """That is how clients skip what they have sent themselves."""
+    """Clients use the process ID to skip notifications that they have sent themselves."""
     with Wire.login("127.0.0.1", server.pool_port) as session, Wire.login("127.0.0.1", server.pool_port) as other:
         other.query("SELECT 1")
         session.query("LISTEN news")
@@ -437,7 +437,7 @@ def test_invalid_message_type_is_answered_as_in_stock(server):
 
 
 def test_debug_messages_show_only_the_session_s_own_transactions(server):
-    """Not of those in which the pool looks at what is left of them."""
+    """Transactions in which the pool examines the remains of a session's transaction are not shown."""
     same_as_direct(
         server,
         [
@@ -456,15 +456,15 @@ def test_debug_messages_show_only_the_session_s_own_transactions(server):
             "SET ROLE NONE",
             "SELECT 9",
         ],
-        # numbers of transactions, files and statistics; what the caches happen to hold;
-        # and that another process is behind with invalidations: whoever happens to
-        # fill the server's queue to the next mark signals it, and says so (sinvaladt.c)
+        # numbers of transactions, files and statistics; the contents of the caches; and
+        # the message that another process is behind with invalidations: the process that
+        # fills the server's queue to the next mark signals it, and says so (sinvaladt.c)
         ignore=r"\d+|^notice .*sending sinval catchup signal.*",
     )
 
 
 def test_session_reports_catchup_signals_as_a_direct_one_does(server):
-    """An idle process, whosever it is: the pool's count like any."""
+    """The signal goes to an idle process; a process of the pool counts like any other."""
     fills_the_queue = "DO $$BEGIN FOR n IN 1..200 LOOP CREATE TEMP TABLE mine (a int); DROP TABLE mine; END LOOP; END$$"
     with psycopg.connect(server.direct()) as idle:
         idle.execute("SELECT 1")
@@ -480,7 +480,7 @@ def test_idle_in_transaction_timeout_is_the_server_s(server):
     same_as_direct(
         server,
         [
-            # longer than a client that does not want to be idle may be held up
+            # longer than the delays of a client that is not meant to be idle
             "SET idle_in_transaction_session_timeout = 2000",
             "BEGIN",
             "SELECT pg_sleep(2.1)",
@@ -516,7 +516,7 @@ def test_forced_migration_switches_backend_for_each_transaction(server):
             pids = [session.query(ITS_PROCESS)[0][0] for _ in range(11)]
             return all(one != other for one, other in zip(pids, pids[1:]))
 
-        # Where no other is free for long, its last one serves it after all.
+        # If no other backend is free for long, the last backend of the session serves it again.
         wait_until(always_moves, what="each transaction is served by another backend than the last")
         session.query("BEGIN")
         assert session.query(ITS_PROCESS) == session.query(ITS_PROCESS)

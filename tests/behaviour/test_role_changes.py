@@ -1,7 +1,7 @@
-"""A backend becomes another role's, and nothing of the role before is left in it.
+"""A backend changes from one role to another, and nothing of the first role is left in it.
 
-There is one backend, so that who comes next is served by the process that served the
-last one. What a session finds is compared with a direct connection of its role."""
+There is one backend, so that the same process serves each session after the session before.
+The results of a session are compared with those of a direct connection of its role."""
 
 from __future__ import annotations
 
@@ -144,7 +144,7 @@ def test_each_role_finds_what_a_direct_connection_finds(prepared):
 
 
 def test_roles_take_turns_on_one_process(prepared):
-    """A session that was served before goes on with what it has set."""
+    """A session that was served before goes on with its settings and prepared statements."""
     server = prepared(max_backends=1, min_backends=0)
     wires = {role: Wire.login("127.0.0.1", server.pool_port, user=role) for role in ROLES}
     try:
@@ -190,8 +190,8 @@ def test_settings_are_those_of_the_moment(prepared):
 
 
 def test_option_of_both_roles_counts_by_the_served_role_s_rights(make_cluster):
-    """The same values stay in place from one role to the other; one is of a library that comes
-    later, and asks who has set it: only one of them may."""
+    """The same values stay in place from one role to the other. One parameter is of a library that is loaded later,
+    which checks the role that has set the value: only one of the two roles may."""
     server = make_cluster(parameters={"pg_baton.max_backends": 1, "pg_baton.min_backends": 0})
     server.sql("CREATE EXTENSION pg_baton")
     server.sql("CREATE ROLE plain LOGIN; CREATE ROLE granted LOGIN")
@@ -210,7 +210,7 @@ def test_option_of_both_roles_counts_by_the_served_role_s_rights(make_cluster):
 
 
 def test_option_of_both_roles_belongs_to_the_served_session(make_cluster):
-    """A parallel worker takes its leader's values over by the rights of who has given them."""
+    """A parallel worker takes over its leader's values by the rights of the role that has set them."""
     server = make_cluster(parameters={"pg_baton.max_backends": 1, "pg_baton.min_backends": 0})
     server.sql("CREATE EXTENSION pg_baton")
     server.sql("CREATE ROLE one LOGIN; CREATE ROLE two LOGIN")
@@ -240,7 +240,7 @@ def test_libraries_of_a_role_are_not_in_another_s_backend(prepared):
 
 def test_a_switch_left_out_is_caught_before_anything_runs(prepared):
     server = prepared(max_backends=1, min_backends=0, break_self_check="role_switch")
-    # Whose backend it is.
+    # The backend starts with the superuser's role.
     with Wire.login("127.0.0.1", server.pool_port) as superuser:
         assert superuser.query("SELECT count(*) > 0 FROM pg_authid") == [["t"]]
     with pytest.raises(Exception):
@@ -250,7 +250,7 @@ def test_a_switch_left_out_is_caught_before_anything_runs(prepared):
     wait_until(lambda: "This is a bug of pg_baton" in server.log(), what="it is in the log")
 
 
-# Each comes by one of the four places alone that compare the role.
+# Each beginning passes only one of the four places that compare the role.
 BEGINNINGS = {
     "analysis": lambda function: parse("SELECT 1") + sync(),
     "execution": lambda function: bind([], "insert") + execute() + sync(),
@@ -267,20 +267,20 @@ PREPARED = {
 
 @pytest.mark.parametrize("beginning", BEGINNINGS)
 def test_nothing_begins_as_a_role_that_is_not_the_session_s(prepared, beginning):
-    """The session comes back to its backend, and there the role is another than its own."""
+    """The session comes back to its backend, and the role there is not the session's role."""
     server = prepared(max_backends=1, min_backends=0, break_self_check="session_role")
     server.sql("CREATE TABLE marked (how text); GRANT INSERT ON marked TO plain")
-    # of the server's own, which runs no statement
+    # a function of the server's own, which runs no statement
     ((function,),) = server.sql("SELECT 'lo_create(oid)'::regprocedure::oid::int")
     with Wire.login("127.0.0.1", server.pool_port, user="plain") as plain:
-        # its first transaction, after which it is given back
+        # the session's first transaction, after which the session is given back
         first = [parse(text, name) + bind([], name) + execute() for name, text in PREPARED.items()]
         assert "E" not in [m.type for m in plain.ask(*first, sync())]
         server.sql("COMMENT ON TABLE plain.own IS NULL")
         plain.send(BEGINNINGS[beginning](function))
         answer = plain.until_closed()
     server.expect_in_log("bug of pg_baton")
-    # at the end of analysis a statement of the protocol has been taken, and not answered yet
+    # at the end of analysis the server has taken a statement of the protocol, and not answered it yet
     assert [m.type for m in answer] in (["E"], ["2", "E"]), answer
     assert answer[-1].fields()["S"] == "FATAL"
     assert "and the session of role" in answer[-1].fields()["M"]
@@ -310,7 +310,7 @@ CONNECTION = [
 
 
 def test_a_superuser_s_connection_is_no_use_to_another_role(prepared):
-    """postgres_fdw asks only superusers for no password, and only as it connects."""
+    """postgres_fdw lets only superusers connect without a password, and checks this only when it connects."""
     server = prepared(max_backends=1, min_backends=0)
     for statement in CONNECTION:
         server.sql(statement.format(port=server.port))
@@ -329,7 +329,7 @@ def test_a_superuser_s_connection_is_no_use_to_another_role(prepared):
 
 @needs_gdb
 def test_what_a_superuser_asked_is_never_shown_as_another_s(prepared):
-    """The view has the superuser's role and query until it has the next session's, both at once."""
+    """The view has the superuser's role and query until it has the next session's; it changes both at once."""
     server = prepared(max_backends=1, min_backends=0, break_self_check="process_ids")
     shown = "SELECT usename, query FROM pg_stat_activity WHERE pid = {pid}"
     with (
@@ -337,7 +337,7 @@ def test_what_a_superuser_asked_is_never_shown_as_another_s(prepared):
         Wire.login("127.0.0.1", server.port, user="plain") as beside,
         Wire.login("127.0.0.1", server.pool_port, user="plain") as plain,
     ):
-        # who has made one transaction is given back at once
+        # a session that has made one transaction is given back at once
         for _ in range(3):
             chief.query("SELECT 'of the chief'")
         (pid,) = processes_of(server)
@@ -366,7 +366,7 @@ def test_role_dropped_in_a_role_change_ends_only_that_backend(prepared):
             stop.wait()
             beside.query("DROP ROLE brief")
         brief.close()
-        # no restart of the server after a crash
+        # the server has not restarted after a crash
         assert beside.query("SELECT 1") == [["1"]]
         assert plain.query("SELECT session_user") == [["plain"]]
     assert_healthy(server)

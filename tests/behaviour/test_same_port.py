@@ -1,5 +1,5 @@
-"""The pool stands where clients expect the server, and the server at its Unix
-socket: what administrators run goes on working."""
+"""The pool listens where clients expect the server, and the server at its Unix
+socket. The programs that administrators run go on working."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from harness.wire import Wire
 
 pytestmark = pytest.mark.pool_only
 
-# The programs of an older major, which has pg_baton.
+# The programs of an older major version that has pg_baton.
 OLDER = os.environ.get("BATON_TEST_UPGRADE_FROM", "")
 PLACE = {"listen_addresses": "", "pg_baton.listen_addresses": "127.0.0.1", "pg_baton.max_backends": 3}
 
@@ -45,7 +45,7 @@ def test_clients_find_the_pool_and_administrators_the_server(make_cluster):
 
 
 def test_pg_ctl_starts_restarts_and_stops_server_and_pool(make_cluster):
-    """Each of its words has its meaning, and with -w it comes back when it is done."""
+    """Each command of pg_ctl has its usual meaning, and with -w pg_ctl returns when the work is done."""
     cluster = make_cluster(start=False, parameters=PLACE)
 
     def pg_ctl(*arguments: str) -> str:
@@ -70,7 +70,7 @@ def test_pg_ctl_starts_restarts_and_stops_server_and_pool(make_cluster):
     wait_until(lambda: pg_isready() == 0, what="the pool answers again")
     with Wire.login("127.0.0.1", cluster.pool_port) as idle:
         idle.query("SELECT 1")
-        # nothing runs: who is idle does not hold up a smart stop
+        # nothing runs: an idle session does not hold up a smart stop
         assert "server stopped" in pg_ctl("stop", "-w", "-m", "smart")
         idle.until_closed()
     assert pg_isready() == 2
@@ -99,7 +99,7 @@ def test_pg_ctl_promotes_a_standby_and_its_clients_stay(make_cluster):
 
 
 def test_administrator_logs_in_while_the_dispatcher_is_stopped(make_cluster):
-    """By the server's own socket; and pg_isready says that the pool does not answer."""
+    """The login uses the server's own socket, and pg_isready says that the pool does not answer."""
     cluster = make_cluster(parameters=PLACE)
     (dispatcher,) = cluster.dispatcher_pids()
     stop(dispatcher)
@@ -127,7 +127,7 @@ def test_a_standby_streams_from_there(make_cluster):
 
 
 def test_port_conflict_messages_name_the_lines_to_change(make_cluster):
-    """By the dispatcher, by the launcher (whose line is the only one in csvlog), and by the doctor."""
+    """The messages of the dispatcher, of the launcher (the only line in csvlog) and of the doctor name them."""
     cluster = with_views(make_cluster())
     (cluster.data / "pool.conf").write_text(f"# ours\n\npg_baton.port = {cluster.port}\n")
     give_to_server_user(cluster.data / "pool.conf")
@@ -162,7 +162,7 @@ def test_a_port_that_is_the_command_line_s_is_said_to_be(make_cluster):
 
 
 def test_port_conflict_at_a_single_address_has_the_same_message(make_cluster):
-    """The pool comes up at the others."""
+    """The pool comes up at the other addresses."""
     cluster = make_cluster(start=False)
     cluster.set_parameters(
         {
@@ -180,7 +180,7 @@ def test_port_conflict_at_a_single_address_has_the_same_message(make_cluster):
 
 
 def upgrade(old_programs: str, old_data: Path, new) -> None:
-    """pg_upgrade, by whose servers no dispatcher is started."""
+    """Runs pg_upgrade. Its servers start no dispatcher."""
     work = new.home / "upgrade"
     work.mkdir()
     work.chmod(0o777)
@@ -195,7 +195,7 @@ def upgrade(old_programs: str, old_data: Path, new) -> None:
 
 
 def has_all(new) -> None:
-    """What the old one had, and the extension with it."""
+    """The new cluster has the old cluster's table and, with it, the extension."""
     new.start()
     with psycopg.connect(new.pool()) as connection:
         assert connection.execute("SELECT n FROM kept").fetchone() == (42,)
@@ -226,7 +226,7 @@ def test_pg_upgrade_from_an_older_major(make_cluster, run):
     def older(name: str, *arguments: str) -> str:
         return run_as_server_user([str(Path(OLDER) / name), *arguments])
 
-    # checksums as the new one has them, by 18's default
+    # checksums as the new cluster has them, by the default of 18
     checksums = ["-k"] if server_major() >= 18 else []
     options = ["-U", "postgres", "-A", "trust", "-E", "UTF8", "--locale=C.UTF-8", "-N", *checksums]
     older("initdb", "-D", str(data), *options)

@@ -1,4 +1,4 @@
-"""More sessions want a backend than there are: who gets one, and when."""
+"""More sessions want a backend than there are backends: which sessions get a backend, and when."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Crowd:
             self.failures.append(f"{type(failure).__name__}: {failure}")
 
     def wait_until_served(self, times: int = 3) -> None:
-        """Each client so often again."""
+        """Waits until each client is served that many times more."""
         wanted = [served + times for served in self.served]
         wait_until(
             lambda: self.failures or all(a >= b for a, b in zip(self.served, wanted)),
@@ -112,8 +112,8 @@ def test_more_busy_roles_than_backends_are_all_served_alike(cluster_with):
             more = [crowd.served[0] - count for crowd, count in zip(crowds, before)]
             return sum(more) > 600 and max(more) < 4 * min(more)
 
-        # A role that is served less than others falls behind for ever; one whose
-        # backend stood still for a second is with them again after some more.
+        # A role that is served less than others falls behind for ever; a role whose
+        # backend stood still for a second has caught up after some more answers.
         wait_until(served_alike, 60, "600 answers, and nobody with four times as many as another")
     assert not any(crowd.failures for crowd in crowds)
     assert_healthy(cluster)
@@ -134,7 +134,7 @@ def test_one_client_among_crowds_of_other_roles_is_served(cluster_with):
 
 
 def test_pool_with_a_long_held_backend_gets_another(cluster_with):
-    """The other role has no backend to spare: it is served again and again all the same."""
+    """The other role has no backend to spare, and is served again and again all the same."""
     cluster = cluster_with("busy", "held", max_backends=2, session_wait_timeout="10s")
     with login(cluster, user="held") as holder, Crowd(cluster, "busy", 4, BUSY) as busy:
         holder.query("BEGIN")
@@ -148,7 +148,7 @@ def test_pool_with_a_long_held_backend_gets_another(cluster_with):
 
 
 def test_backends_that_their_sessions_keep_hide_no_other_pool(cluster_with):
-    """The largest pool has dedicated backends only: it is another that gives one up."""
+    """The largest pool has dedicated backends only, so another pool gives a backend up."""
     cluster = cluster_with("listener", "busy", "late", max_backends=4)
     listeners = [login(cluster, user="listener") for _ in range(3)]
     try:
@@ -167,7 +167,7 @@ def test_backends_that_their_sessions_keep_hide_no_other_pool(cluster_with):
 
 
 def test_backends_held_by_transactions_block_no_other_pool(cluster_with):
-    """The largest pool's backends come to no boundary: a smaller one's does."""
+    """The backends of the largest pool reach no boundary; a backend of a smaller pool does."""
     cluster = cluster_with("held", "busy", "late", max_backends=4)
     holders = [login(cluster, user="held") for _ in range(3)]
     try:
@@ -185,7 +185,7 @@ def test_backends_held_by_transactions_block_no_other_pool(cluster_with):
 
 
 def test_login_that_gave_up_waiting_costs_no_session_a_backend(cluster_with):
-    """Both backends are held; what was asked of them is forgotten with him who wanted room."""
+    """Both backends are held; the request made to them is forgotten with the login that wanted room."""
     cluster = cluster_with("held", "late", max_backends=2, session_wait_timeout="4s")
     holders = [login(cluster, user="held") for _ in range(2)]
     try:
@@ -196,7 +196,7 @@ def test_login_that_gave_up_waiting_costs_no_session_a_backend(cluster_with):
         with pytest.raises(LoginFailed):
             login(cluster, user="late", timeout_s=30)
         wait_until(lambda: cluster.sql("SELECT sum(waiting) FROM pg_baton_pools") == [(0,)], what="nobody waits")
-        # a boundary each, after which they would be gone
+        # each backend reaches a boundary, after which the request would have ended it
         for holder in holders:
             holder.query("COMMIT")
             holder.query("BEGIN")
@@ -214,7 +214,7 @@ def backends(cluster) -> int:
 
 @pytest.mark.parametrize("busy", [False, True], ids=["idle", "busy"])
 def test_a_lower_max_backends_follows_a_reload(cluster_with, busy):
-    """Down to what it says."""
+    """The number of backends falls to the new limit."""
     cluster = cluster_with("role", max_backends=6, backend_idle_timeout="1h")
     with Crowd(cluster, "role", 12, BUSY) as crowd:
         crowd.wait_until_served()
@@ -236,7 +236,7 @@ def test_a_lower_max_backends_follows_a_reload(cluster_with, busy):
 
 
 def test_idle_backends_end_if_the_server_has_no_connection_left(make_cluster):
-    """Of whatever role and database they are: the pool is not full, the server is."""
+    """Idle backends of any role and database end: the pool is not full, the server is."""
     cluster = make_cluster(
         parameters={
             "max_connections": 14,

@@ -15,7 +15,7 @@ from harness.wire import Wire, query
 
 pytestmark = pytest.mark.pool_only
 
-# pools/takings.rs has a millisecond; each of two asks once in this.
+# Each of two sessions asks once in this time; SOON_US (pools/parts.rs) is a millisecond.
 SOON_S = 0.0008
 TREE = Path(__file__).resolve().parents[2]
 PREFIX = "LOG:  pg_baton: scheduling: "
@@ -31,7 +31,7 @@ NAMES = r" (?:user=(?P<user>\S+) )?database=(?P<database>\S+)(?P<room> for_datab
 
 
 def read(log: str) -> list[tuple[str, dict]]:
-    """The lines, each understood to its end: kind and fields."""
+    """Kind and fields of the lines, each of which must match to its end."""
     found = []
     for line in log.splitlines(keepends=True):
         if PREFIX in line and line.endswith("\n"):
@@ -81,7 +81,7 @@ def wait_for_backend(server, state: str) -> None:
 def test_a_line_says_which_session_has_got_which_backend_and_why(server, login):
     first, second = login(), login()
     first.query("SELECT 1")
-    wait_for_backend(server, "idle")  # it may have come for no more than that
+    wait_for_backend(server, "idle")  # the backend may have started for this query alone
 
     def asks(who: Wire, why: str) -> None:
         with server.new_log() as log:
@@ -112,8 +112,8 @@ def test_a_line_says_which_session_has_got_which_backend_and_why(server, login):
 
 
 def test_repeated_hand_overs_between_two_sessions_add_a_backend(server, login):
-    """Nobody waits meanwhile: it lingers with the other one. Who asks before it does waits,
-    and the pool grows for him: then it begins anew."""
+    """No session waits meanwhile: the backend lingers with the other session. If a session asks
+    before it lingers, the session waits, and the pool grows for it: then the test starts anew."""
     wires = [login(), login()]
     fastest_s = float("inf")
 
@@ -167,7 +167,7 @@ def test_log_says_why_a_session_keeps_its_backend_and_until_when(server, login, 
 
 
 def test_each_cause_is_explained():
-    """What the log and the views say is one list."""
+    """The causes in the log and in the views are one list."""
     causes = re.findall(r'^BATON_CAUSE\(\w+, "([^"]+)"\)$', (TREE / "shared/causes.inc").read_text(), re.MULTILINE)
     (paragraph,) = re.findall(r"^`dedicated_cause` is one of (.*?)\. It ends", (TREE / "docs/views.md").read_text(), re.M | re.S)
     assert len(causes) > 15 and set(causes) == set(re.findall(r"`([^`]+)`", re.sub(r"\(.*?\)", "", paragraph, flags=re.S)))
@@ -178,7 +178,7 @@ def told(log: str, database: str) -> int:
 
 
 def test_a_line_says_why_a_pool_has_grown_or_shrunk(server, login):
-    """And the lines of a pool add up to its backends."""
+    """The lines of a pool also add up to its backends."""
     seen = server.log
     wire = login()
     wire.query("SELECT 1")
@@ -231,7 +231,7 @@ def test_it_begins_and_ends_with_a_reload_and_is_off_at_first(make_cluster):
             return {kind for kind, _ in read(log())}
 
     seen: set[str] = set()
-    # Those of the dispatcher are written by a thread of it: they may come a little later.
+    # A thread of the dispatcher writes the dispatcher's lines: they may come a little later.
     wait_until(lambda: seen.update(kinds_now()) or seen == set(LINES), what="all kinds of lines")
     set_and_reload(server, log_scheduling="off")
     wait_until(lambda: kinds_now() == set(), what="none")

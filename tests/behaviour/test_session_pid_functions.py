@@ -26,7 +26,7 @@ def open_wire(server, **options) -> Wire:
 
 
 def mixed(server) -> None:
-    """The pool's backends change hands."""
+    """Makes the pool's backends serve other sessions."""
     with open_wire(server) as one, open_wire(server) as two:
         for _ in range(3):
             one.query("SELECT 1")
@@ -39,7 +39,7 @@ def texts(messages, types: str = "NE") -> list[str]:
 
 @pytest.fixture
 def three(make_cluster):
-    """A session on a backend, one that waits, one that is idle; and whom each is."""
+    """The server, and by name a session on a backend, a session that waits and an idle session."""
     server = make_cluster(parameters={"pg_baton.max_backends": 1})
     server.sql("CREATE EXTENSION IF NOT EXISTS pg_baton")
     with open_wire(server) as idle, open_wire(server) as waiting, open_wire(server) as served:
@@ -62,7 +62,7 @@ def test_the_progress_of_a_command_is_its_session_s(server):
             mixed(server)
             session.send(query("COPY copied FROM STDIN"))
             session.read_until("G", 20)
-            # BeginCopyFrom() says it a moment after it has asked for data.
+            # BeginCopyFrom() reports the command a moment after it has asked for data.
             shown = [(session.backend_pid, "COPY FROM")]
             progress = "SELECT pid, command FROM pg_stat_progress_copy"
             wait_until(lambda: server.sql(progress) == shown, what="the command is shown")
@@ -111,7 +111,7 @@ def test_safe_snapshot_blocker_is_shown_as_a_session(server):
 
 
 def test_an_ordinary_process_s_number_means_that_process(server):
-    """Whoever is served there: docs/limits.md."""
+    """The number means the process, whichever session it serves: docs/limits.md."""
     with open_wire(server) as session:
         session.send(query("SELECT pg_sleep(60)"))
         state = f"SELECT state FROM pg_stat_activity WHERE pid = {session.backend_pid}"
@@ -219,7 +219,7 @@ def test_session_s_statistics_are_those_of_its_serving_backend(three):
 def test_an_asynchronous_read_is_its_session_s(make_cluster):
     """pg_aios: the server's I/O workers stand still, so that a session's reads are seen.
 
-    A parallel worker's are its own, as in stock, so there are none.
+    A parallel worker's reads are its own, as in stock, so the test allows no parallel workers.
     """
     parameters = {"pg_baton.max_backends": 3, "shared_buffers": "1MB", "io_method": "worker"}
     server = make_cluster(parameters={**parameters, "max_parallel_workers_per_gather": 0})
@@ -242,7 +242,7 @@ def test_an_asynchronous_read_is_its_session_s(make_cluster):
 
 @pytest.mark.pool_only
 def test_a_wait_for_the_end_of_a_session_has_its_time(three):
-    """pg_terminate_backend(pid, timeout), wherever the session is."""
+    """pg_terminate_backend(pid, timeout) waits for an idle session and for a session that waits for a backend."""
     server, sessions = three
     for name in ("idle", "waiting"):
         wire = sessions[name]

@@ -1,4 +1,4 @@
-"""What monitoring tools ask is answered on the pool as on direct connections."""
+"""Queries of monitoring tools have the same answers on the pool as on direct connections."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ SETUP = [
 ]
 PARAMETERS = {"pg_baton.max_backends": 8}
 
-# With the number of each session's process in place of its name.
+# Shows the process ID of each session, which the test replaces with the session's name.
 BLOCKING = """
 SELECT blocked.pid, blocked.usename, blocked.application_name, blocked.state, blocked.wait_event_type, blocked.query,
        blocking.pid, blocking.usename, blocking.application_name, blocking.state, blocking.query
@@ -60,7 +60,7 @@ ORDER BY 5, 6, 7
 
 
 def seen_of_a_queue_of_locks(server, port: int) -> list:
-    """Who waits for whom, as three that may look each in another way see it."""
+    """The waiting and the blocking sessions, as three roles with different privileges see them."""
     sessions = {
         name: Wire.login("127.0.0.1", port, user=user, application_name=name)
         for name, user in (("holder", "owner"), ("second", "stranger"), ("third", "owner"), ("reader", "stranger"))
@@ -68,7 +68,7 @@ def seen_of_a_queue_of_locks(server, port: int) -> list:
     names = {str(wire.backend_pid): name for name, wire in sessions.items()}
     seen: list = []
     for turn in range(2):
-        for _ in range(3):  # each is where it happens to be
+        for _ in range(3):  # afterwards each session is on any backend
             for wire in sessions.values():
                 wire.query("SELECT 1")
         sessions["reader"].query("BEGIN")
@@ -108,7 +108,7 @@ GROUP BY 1, 2, 3, 4, 5, 6, 7, 8 ORDER BY 1, 2, 3, 4, 5, 6, 7, 8
 
 
 def dashboard(server, port: int, idle: int) -> list[tuple]:
-    """So many idle sessions for each of eight kinds, and one more that is busy."""
+    """Rows of DASHBOARD with `idle` idle sessions and one busy session for each of eight kinds."""
     wires = []
     kinds = [(user, database, source) for user in ("owner", "stranger") for database in ("postgres", "second")
              for source in ("127.0.0.1", "127.0.0.2")]
@@ -142,7 +142,7 @@ def dashboard(server, port: int, idle: int) -> list[tuple]:
 
 @pytest.mark.pool_only
 def test_dashboard_shows_2000_sessions_on_8_backends_as_direct(make_cluster):
-    """Sessions by state, user, database and client: what direct connections give,
+    """The counts by state, user, database and client are those of direct connections,
     of which there are as many for each kind as a server has room for."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
@@ -156,7 +156,7 @@ def test_dashboard_shows_2000_sessions_on_8_backends_as_direct(make_cluster):
     wait_until(lambda: server.sql(DASHBOARD) == [], what="all have gone")
     pooled = dashboard(server, server.pool_port, 249)
     assert sum(row[8] for row in pooled) == 2000
-    # Each row has the same counts but for 249 idle ones of a kind in place of five.
+    # Each row has the same counts, but 249 idle sessions of a kind in place of five.
     scaled = [
         row[:8] + tuple(count // 5 * 249 if row[4] == "idle" else count for count in row[8:]) for row in direct
     ]
@@ -166,8 +166,8 @@ def test_dashboard_shows_2000_sessions_on_8_backends_as_direct(make_cluster):
 
 @pytest.mark.pool_only
 def test_reader_of_pg_stat_activity_holds_up_no_other_session(server):
-    """Stopped in the midst of it, time and again: others log in, work on every
-    backend, and leave."""
+    """While the reader is stopped in the middle of a read, many times, other sessions
+    log in, work on every backend, and leave."""
     rolls = random.Random(7)
     crowd = [Wire.login("127.0.0.1", server.pool_port) for _ in range(100)]
     with Wire.login("127.0.0.1", server.port) as looker:
@@ -182,7 +182,7 @@ def test_reader_of_pg_stat_activity_holds_up_no_other_session(server):
                 for wire in crowd:
                     assert wire.until_ready(20)[-1].type == "Z"
                 with Wire.login("127.0.0.1", server.pool_port) as other:
-                    # not at the server's own port: who is stopped may hold ProcArrayLock, which a new process wants
+                    # not on the server's own port: a new process needs ProcArrayLock, which the stopped reader may hold
                     assert other.query("SELECT count(*) > 100 FROM pg_stat_activity") == [["t"]]
             finally:
                 os.kill(int(process), signal.SIGCONT)

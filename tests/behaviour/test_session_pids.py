@@ -1,4 +1,4 @@
-"""A session has one process ID for its life, which all of SQL knows."""
+"""A session has one process ID for its life, and all of SQL knows the session by it."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def runs(server, pid: int) -> None:
 
 
 def rests(server, pid: int) -> None:
-    """Until no backend has the session any more."""
+    """Waits until no backend has the session any more."""
     session = f"SELECT 1 FROM pg_baton_backends b JOIN pg_baton_sessions s ON s.id = b.session_id WHERE s.pid = {pid}"
     wait_until(lambda: server.sql(session) == [], what=f"{pid} rests")
 
@@ -166,9 +166,9 @@ STORM_SHOTS = 6000
 
 @pytest.mark.parametrize("backends", [1, 4])
 def test_storm_of_cancels_and_terminations_hits_only_its_targets(make_cluster, backends):
-    """Sessions come and go on few backends while others are cancelled and ended by
-    their numbers, those of long ago among them: who was not aimed at notices
-    nothing, whoever is on his target's backend by then."""
+    """Sessions come and go on few backends while sessions are cancelled and ended by their
+    numbers, including numbers of sessions that have long ended: a session that was not aimed
+    at is not affected, even if it is on the target's backend by then."""
     server = make_cluster(parameters={"pg_baton.max_backends": backends})
     stop = threading.Event()
     victims: list[int] = []
@@ -213,8 +213,8 @@ def test_storm_of_cancels_and_terminations_hits_only_its_targets(make_cluster, b
                 known = len(victims)
                 if not known:
                     continue
-                # One of the latest, of which every other is left alone, and one
-                # that has gone, or is about to.
+                # One of the latest sessions, and a session that has gone or is about
+                # to go; every second session is left alone.
                 for pid in (victims[known - 1], rolls.choice(victims[:known])):
                     if pid % 2:
                         continue
@@ -279,7 +279,7 @@ FROM pg_stat_activity WHERE backend_type = 'client backend' AND pid <> pg_backen
 
 
 def test_a_dashboard_counts_every_session_once(server):
-    """Sessions by state, user, database and client, of which few are served."""
+    """The dashboard counts sessions by state, user, database and client; few sessions have a backend."""
     wires = [
         open_wire(server, user=("owner", "guard", "stranger")[n % 3], application_name=f"app {n % 2}") for n in range(60)
     ]
@@ -312,7 +312,7 @@ def test_a_dashboard_counts_every_session_once(server):
 
 @pytest.mark.pool_only
 def test_backend_between_sessions_does_not_show_as_a_session(server):
-    """It is seen in pg_baton_backends alone, with both numbers when it serves again."""
+    """Only pg_baton_backends shows such a backend, and both its numbers when it serves a session again."""
     rows = "SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'client backend' AND pid <> pg_backend_pid()"
     numbers = (
         "SELECT count(*) FROM pg_stat_get_backend_idset() n WHERE pg_stat_get_backend_pid(n) <> pg_backend_pid()"
@@ -334,8 +334,8 @@ def test_backend_between_sessions_does_not_show_as_a_session(server):
 
 @pytest.mark.pool_only
 def test_starting_backend_does_not_show_as_a_session(server):
-    """Who logs in is seen once, from the beginning: a process that is about to serve him
-    is not a second one."""
+    """A session shows once, from the beginning of its login: the process that is about to
+    serve it does not show as a second session."""
     roles = [f"new_{n}" for n in range(20)]
     server.sql("; ".join(f"CREATE ROLE {role} LOGIN" for role in roles))
     look = (
@@ -385,7 +385,7 @@ def test_unprivileged_role_does_not_see_another_s_session(server):
 
 @pytest.mark.pool_only
 def test_numbers_hold_in_compiled_expressions(server):
-    """JIT calls built-in functions by their symbols, if nobody says otherwise."""
+    """JIT calls built-in functions by their symbols unless it is told otherwise."""
     with open_wire(server, options="-c jit=on -c jit_above_cost=0 -c jit_inline_above_cost=0") as session:
         found = session.query("SELECT DISTINCT pg_backend_pid() + i * 0 FROM generate_series(1, 1000) i")
         assert found == [[str(session.backend_pid)]]

@@ -1,7 +1,8 @@
 """A setting of a role or database may be a name: of a role, a text search
-configuration, an access method. A login looks the name up; whoever has logged in
-keeps what it meant, whatever bears the name later. A backend is older than
-either. Each is compared with a login or a session on the server's own port."""
+configuration, an access method. A login looks the name up. A session keeps the
+object that the name meant at its login, whatever bears the name later. A backend
+is older than both. Each test compares with a login or a session on the server's
+own port."""
 
 from __future__ import annotations
 
@@ -29,7 +30,7 @@ def roles(server):
 
 
 def login(port: int, question: str) -> list[str]:
-    """All that a new client is told, and its answers, but for its key."""
+    """All that the server tells a new client, except its key, and the answers to the question."""
     wire = Wire.open("127.0.0.1", port)
     try:
         messages = wire.log_in("setter", "named")
@@ -71,7 +72,7 @@ def test_new_login_gets_the_role_that_bears_the_name_now(roles):
 
 
 def test_a_setting_refused_to_the_backend_is_the_next_login_s(roles):
-    """Of role and database; the latter counts where the former is refused."""
+    """Role and database have a setting each. The database's setting counts where the role's is refused."""
     roles.sql("REVOKE given FROM setter; CREATE ROLE given_old; GRANT given_old TO setter")
     roles.sql("ALTER ROLE setter SET role = 'given'; ALTER DATABASE named SET role = 'given_old'")
     try:
@@ -155,7 +156,7 @@ def test_configuration_lookup_uses_the_search_path_set_before_it(roles):
 
 
 def test_configuration_is_looked_up_in_schemas_that_exist_now(roles):
-    """By the search path, and with the rights that the role has there."""
+    """The lookup follows the search path, with the rights that the role has in its schemas."""
     question = "SELECT current_setting('default_text_search_config')"
     for schema in ("first", "second"):
         roles.sql(
@@ -195,12 +196,12 @@ def test_prepared_change_counts_from_its_commit_on(roles):
         administrator.execute("BEGIN")
         administrator.execute("DROP TEXT SEARCH CONFIGURATION public.mine")
         administrator.execute("PREPARE TRANSACTION 'drop'")
-        # who would look the name up waits for the lock
+        # a login that looks the name up would wait for the lock
         administrator.execute("COMMIT PREPARED 'drop'")
     assert assert_alike(roles, question) != there
 
 
-# As a setting of the role, and what is created before.
+# The value as a setting of the role, and the statement that creates its object before.
 NO_BACKEND = {
     "role": ("given", ""),
     "default_text_search_config": ("public.mine", "CREATE TEXT SEARCH CONFIGURATION public.mine (COPY = simple)"),
@@ -244,7 +245,7 @@ def answers(sessions: list[Wire]) -> list[list[Message]]:
 
 
 def test_a_live_session_keeps_the_role_that_a_setting_gave_it(roles):
-    """On backends, too, that have another of that name by a setting."""
+    """It keeps the role also on backends that have another role of that name by a setting."""
     roles.sql("ALTER ROLE setter SET role = 'given'")
     sessions = [Wire.login("127.0.0.1", port, user="setter", database="named") for port in (roles.port, roles.pool_port)]
     try:

@@ -22,7 +22,7 @@ def make_pair(run, name: str, forced: bool):
         "pg_baton.max_backends": 4,
         "pg_baton.force_migration": forced,
     }
-    # The primary has the library as well: it makes the views,.
+    # The primary has the library as well: it makes the views.
     primary = run.cluster(f"{name} primary", parameters=parameters).start()
     if primary.pooled:
         primary.sql("CREATE EXTENSION pg_baton")
@@ -35,7 +35,7 @@ def make_pair(run, name: str, forced: bool):
         "CREATE DATABASE other",
     ):
         primary.sql(statement)
-    # Replay waits for nobody.
+    # Replay waits for no session.
     standby = run.cluster(f"{name} standby", parameters={**parameters, "max_standby_streaming_delay": "0"})
     standby.become_standby_of(primary)
     standby.start()
@@ -50,7 +50,7 @@ def finish_pair(primary, standby) -> None:
 
 @pytest.fixture(scope="module", params=["normal", "forced"])
 def pair(run, request):
-    """Shared by the tests, which leave it a standby and leave nothing behind."""
+    """The tests share this pair; they leave the standby a standby, and leave nothing behind."""
     both = make_pair(run, request.param, request.param == "forced")
     yield both
     finish_pair(*both)
@@ -161,7 +161,7 @@ def test_many_sessions_on_a_standby_see_what_the_primary_commits(pair):
 
 
 def test_logins_on_a_standby_follow_the_primary(pair):
-    """No process of the standby commits a change: nothing is remembered there."""
+    """No process of the standby commits a change, so the pool there remembers nothing of a login."""
     primary, standby = pair
     standby.write_hba(["host all coming 127.0.0.1/32 scram-sha-256"])
     standby.reload()
@@ -216,7 +216,7 @@ def work_mem_of_a_new_session(standby) -> str:
 
 
 def test_primary_s_setting_changes_reach_new_standby_sessions(pair):
-    """Backends from before are not what a new session gets."""
+    """A new session gets no backend from before the change."""
     primary, standby = pair
     for do, undo in SETTINGS.values():
         with open_wire(standby) as old:
@@ -270,15 +270,15 @@ def old_snapshot(primary, standby, port: int):
 
 
 def sleeps(standby, session: Wire) -> None:
-    """The session's statement runs: an idle one is ended, and not cancelled."""
+    """Waits until the session's statement runs: recovery ends an idle session, and does not cancel it."""
     session.send(query("SELECT pg_sleep(60)"))
     running = "SELECT count(*) FROM pg_stat_activity WHERE state = 'active' AND query = 'SELECT pg_sleep(60)'"
     wait_until(lambda: standby.sql(running) == [(1,)], what="the session's statement runs")
 
 
 def asked_again(victim: Wire, text: str) -> list[list[str | None]]:
-    """The startup process signals until the transaction is seen to have ended; one signal
-    too many hits the same session's next statement, with a direct connection as well."""
+    """The startup process signals until it sees that the transaction has ended; a surplus signal
+    hits the same session's next statement, with a direct connection as well."""
     for _ in range(10):
         with contextlib.suppress(QueryFailed):
             return victim.query(text)
@@ -324,7 +324,7 @@ def test_recovery_ends_only_the_session_idle_in_transaction(pair):
 
 
 def lock_conflict(primary, standby, port: int) -> list[str]:
-    """The primary takes a lock that a session's query stands in the way of."""
+    """The primary takes a lock that conflicts with a session's query."""
     standby.replay(primary)
     with Wire.login(HOST, port) as victim, Wire.login(HOST, port) as witness:
         victim.query("BEGIN")
@@ -353,7 +353,7 @@ def dropped_database(primary, standby, port: int) -> list[str]:
             victim.query("SELECT 1")
         primary.sql("DROP DATABASE doomed")
         standby.replay(primary)
-        # The pool tells who is idle when he speaks.
+        # The pool tells an idle client when the client sends a message.
         with contextlib.suppress(OSError):
             victim.send(query("SELECT 1"))
         found = [m.fields()["S"] for m in victim.until_closed(20) if m.type == "E"]
@@ -397,10 +397,10 @@ def test_the_pool_serves_on_after_a_promotion_and_takes_writes(own_pair):
             assert session.query("SELECT pg_is_in_recovery()") == [["f"]]
             assert session.query("SHOW in_hot_standby") == [["off"]]
         assert standby.sql("SELECT count(*) FROM numbers WHERE a >= 5000") == [(len(sessions),)]
-        # New clients are told, too, whoever greets them (target_session_attrs).
+        # New clients are told as well, whichever process greets them (target_session_attrs).
         for _ in range(3):
             wait_until(lambda: told_of_hot_standby(standby) == "off", what="new clients are told")
-        # What changes from now on is this server's to notice.
+        # From now on this server itself has to notice changes.
         standby.sql(SETTINGS["role"][0])
         assert work_mem_of_a_new_session(standby) == "7MB"
         standby.sql("ALTER ROLE coming NOLOGIN")
@@ -415,7 +415,7 @@ def test_the_pool_serves_on_after_a_promotion_and_takes_writes(own_pair):
 
 @pytest.mark.parametrize("how", ["idle", "busy"])
 def test_in_hot_standby_is_reported_when_it_changes(own_pair, how):
-    """A client such as libpq's target_session_attrs relies on what it was told."""
+    """A client such as libpq, with target_session_attrs, relies on the reported value."""
     _, standby = own_pair
     seen = []
     with open_wire(standby) as session, Wire.login(HOST, standby.port) as direct:
@@ -434,7 +434,7 @@ def test_in_hot_standby_is_reported_when_it_changes(own_pair, how):
 
 
 def test_role_with_serializable_as_its_default_logs_in(pair):
-    """Its transactions fail on a standby; logging in is none of them."""
+    """The role's transactions fail on a standby; its login does not."""
     primary, standby = pair
     primary.sql("CREATE ROLE serial LOGIN")
     primary.sql("ALTER ROLE serial SET default_transaction_isolation = 'serializable'")
@@ -478,14 +478,14 @@ def test_login_trigger_from_the_primary_fires_for_each_client(pair):
     primary.sql("CREATE ROLE welcomed LOGIN")
     standby.replay(primary)
     try:
-        # greeted before there is any, so that the greeting is kept
+        # the role is greeted before there is a trigger, so that the greeting is kept
         for _ in range(2):
             psycopg.connect(standby.pool(user="welcomed")).close()
         primary.sql("CREATE EVENT TRIGGER on_login ON login EXECUTE FUNCTION welcome()")
         standby.replay(primary)
         for _ in range(2):
             same_as_direct(standby, ["SHOW welcome.seen", "SELECT 1"], user="welcomed")
-        # and the pool's backends come and go as ever
+        # and the pool's backends start and end as before
         with psycopg.connect(standby.pool(user="welcomed"), autocommit=True) as session:
             standby.set_parameters({"pg_baton.backend_idle_timeout": "1s"})
             standby.reload()

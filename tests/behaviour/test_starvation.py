@@ -1,5 +1,5 @@
-"""However many sessions keep a backend, or stop in the middle of something:
-the others are served."""
+"""The pool serves the other sessions however many sessions keep a backend, or stop
+in the middle of a message, a batch or a transaction."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_sessions_that_keep_backends_take_none_from_others(cluster_with, crowd):
     others = crowd(cluster, 8, user="other")
     for other in others:
         assert other.query("SELECT current_user") == [["other"]]
-    # And of their own kind, all the same.
+    # Another session of the same role gets a backend all the same.
     (late,) = crowd(cluster, 1, user="listener")
     late.query("NOTIFY something")
     for listener in listeners:
@@ -76,8 +76,8 @@ def test_shared_backends_fall_to_max_backends_after_dedication(cluster_with, cro
 
 
 def test_last_session_beyond_max_dedicated_ends_if_others_starve(cluster_with, crowd):
-    """Two are dedicated by right, three more in places of the shared ones: as
-    long as nobody is in want nobody ends."""
+    """Two sessions are dedicated within the limit, three more in places of shared
+    backends: as long as no session waits in vain, none ends."""
     cluster = cluster_with("keeper", "other", max_backends=4, max_dedicated=2, session_wait_timeout="4s")
     keepers = crowd(cluster, 5, user="keeper")
     for keeper in keepers:
@@ -127,7 +127,7 @@ def test_500_listening_clients_and_2000_others_work_side_by_side(cluster_with, c
         listener.read_until("A", 30)
 
 
-# What a client may stop in, and what it sends then to have its answer.
+# Messages in which a client stops, and how many bytes it sends first; the rest brings the answer.
 HALVES = {
     "one_byte": (query("SELECT 42"), 1),
     "header": (query("SELECT 42"), 5),
@@ -148,15 +148,15 @@ def stopped(cluster_with, request):
 def test_clients_that_send_part_of_a_message_hold_up_no_session(stopped, crowd):
     sloths = crowd(stopped, 6, user="sloth")
     others = crowd(stopped, 4, user="other") + crowd(stopped, 4, user="sloth")
-    # The first time it is their first message.
+    # In the first round, the part belongs to the sessions' first message.
     for half, (whole, sent) in [*HALVES.items(), *HALVES.items()]:
         for sloth in sloths:
             sloth.send(whole[:sent])
         for other in others + others:
             assert other.query("SELECT 7") == [["7"]], half
         states = "SELECT DISTINCT state FROM pg_baton_sessions"
-        # by TLS it may have come only now, and is looked at
-        # a whole batch is run by one of the two backends, where the other is free
+        # over TLS, the part may have come only now, and a backend looks at it
+        # one of the two backends runs a whole batch, where the other is free
         held = [("active",), ("idle",)] if half == "a_batch_without_sync" else [("idle",)]
         wait_until(lambda: sorted(stopped.sql(states)) in ([("idle",)], held), what=f"{half}: idle")  # noqa: B023
         for sloth in sloths:
@@ -208,7 +208,7 @@ def test_a_cancel_does_not_hit_a_statement_that_is_not_whole_yet(stopped):
 
 
 def test_nor_while_its_client_waits_for_a_backend(cluster_with, crowd):
-    """No backend has come to look what it has sent."""
+    """A cancel does not hit an incomplete statement that no backend has looked at, either."""
     cluster = cluster_with("role", max_backends=1)
     busy, sloth = crowd(cluster, 2, user="role")
     sloth.query("SELECT 1")
@@ -222,7 +222,7 @@ def test_nor_while_its_client_waits_for_a_backend(cluster_with, crowd):
     sloth.send(whole[7:])
     busy.query("COMMIT")
     assert [found.type for found in sloth.until_ready()] == ["T", "D", "C", "Z"]
-    # Who has sent all of it is hit there.
+    # A cancel hits a waiting client that has sent the whole statement.
     busy.send(query("BEGIN; SELECT 1"))
     busy.until_ready()
     sloth.send(whole)
@@ -237,7 +237,7 @@ def test_a_large_message_begins_and_its_rest_has_a_limit(cluster_with, crowd, re
     cluster = cluster_with("sloth", "other", max_backends=1, message_timeout_ms=1000)
     whole = query("SELECT 42 /*" + 1_000_000 * "x" + "*/")
     (sloth, slow) = crowd(cluster, 2, user="sloth")
-    # In large pieces, with pauses shorter than the limit.
+    # The slow client sends large pieces, with pauses shorter than the limit.
     for at in range(0, len(whole), 250_000):
         slow.send(whole[at : at + 250_000])
         time.sleep(0.4)
@@ -308,10 +308,10 @@ def test_transactions_left_open_stop_no_other_session(cluster_with, crowd):
 
 
 def test_backends_waiting_for_a_lock_let_the_lock_holder_in(cluster_with, crowd):
-    """Eight, and whoever holds the lock waits in the queue behind many others."""
+    """All eight backends wait, and the session that holds the lock waits in the queue behind many others."""
     cluster = cluster_with("role", max_backends=8, **EXTRA)
     holder, *others = crowd(cluster, 8 + 1 + 20, user="role")
-    # Prepared, it holds its lock while its session has no backend.
+    # A prepared transaction holds its lock while its session has no backend.
     cluster.sql("CREATE TABLE locked (a int); GRANT ALL ON locked TO role; INSERT INTO locked VALUES (1)")
     holder.query("BEGIN; UPDATE locked SET a = 2; PREPARE TRANSACTION 'held'")
     for session in others:
@@ -338,7 +338,7 @@ def test_no_backend_is_added_beyond_the_bound(cluster_with, crowd):
 
 
 def test_an_idle_client_ends_for_a_role_without_a_backend(cluster_with, crowd):
-    """One of the role with most, that has been idle for longest; not while there is no limit, nor for its own role."""
+    """Of the role with most backends, the client idle for longest ends; none without a limit, or for its own role."""
     options = {"max_backends": 2, "max_extra_backends": 1, "session_wait_timeout": "60s"}
     cluster = cluster_with("one", "two", "other", extra_idle_timeout_ms=0, **options)
     (two,) = crowd(cluster, 1, user="two")

@@ -359,7 +359,7 @@ SCRIPTS: dict[str, list[str | bytes]] = {
         parse(MONTH) + bind(statement="back") + execute() + sync(),
         bind() + execute() + sync(),
         bind() + execute() + sync(),
-        # set_config() while a SET clause is in force, which is not the statement's
+        # set_config() while a SET clause is in force that does not belong to the statement
         "CREATE FUNCTION sets() RETURNS text LANGUAGE plpgsql SET datestyle = 'ISO, MDY' AS"
         " $$BEGIN RETURN set_config('my.own', '1', false); END$$",
         "SET datestyle = 'ISO, DMY'",
@@ -399,7 +399,7 @@ SCRIPTS: dict[str, list[str | bytes]] = {
         "EXECUTE again",
         "EXECUTE again",
     ],
-    # Describe alone has the server analyse the statement again, by DateStyle.
+    # Describe alone makes the server analyse the statement again, by DateStyle.
     "a_literal_is_what_the_last_analysis_read": [
         "SET datestyle = 'ISO, MDY'",
         parse("SELECT extract(month FROM date '1/2/2020')", "literal") + sync(),
@@ -408,7 +408,7 @@ SCRIPTS: dict[str, list[str | bytes]] = {
         describe_statement("literal") + sync(),
         "SET datestyle = 'ISO, MDY'",
         bind(statement="literal") + execute() + sync(),
-        # of two backends, now the one that did not describe it
+        # now on the other of two backends, which did not describe the statement
         bind(statement="literal") + execute() + sync(),
     ],
 }
@@ -458,7 +458,7 @@ def test_no_session_sees_the_last_session_s_unnamed_statement(server):
             assert [m.row() for m in seen if m.type == "D"] == [[b"secret"]]
 
 
-# PostgresMain refuses these before it drops the unnamed statement.
+# PostgresMain refuses these messages before it drops the unnamed statement.
 REFUSED = {
     "parse_of_bad_bytes": message("P", b"\0SELECT '\xff'\0\0\0") + sync(),
     "parse_that_is_too_short": message("P", b"\0SELECT 1\0\0\1") + sync(),
@@ -479,7 +479,7 @@ def test_refused_message_leaves_no_foreign_unnamed_statement(make_cluster):
                 if own:
                     two.ask(parse("SELECT 'mine'") + sync())
                 one.ask(parse("SELECT 'secret'") + sync())
-                # in one packet: the session shall have no pause to go and come in
+                # in one packet, so that the session has no pause in which it could leave the backend
                 two.send(refused, use)
                 codes = [m.fields()["C"] for m in two.until_ready() if m.type == "E"]
                 assert codes == ["22021" if "bad_bytes" in name else "08P01"], name
@@ -524,8 +524,8 @@ def test_psycopg_pipeline_mode_works(server):
 
 
 def test_a_literal_survives_an_analysis_that_found_no_lock(server):
-    """Once for each connection: the statement is made anew on a second backend
-    while somebody holds the table."""
+    """On each port: the statement is made anew on a second backend while another
+    session holds the table."""
     for port in (server.port, server.pool_port):
         with psycopg.connect(server.direct(), autocommit=True) as holder, Wire.login("127.0.0.1", port) as session:
             session.query("SET datestyle = 'ISO, DMY'")
@@ -552,7 +552,7 @@ def test_other_session_s_replication_role_leaves_literals_alone(make_cluster):
             assert one.query("EXECUTE p") == [["2"]]
             two.query("SELECT 1")
             assert one.query("EXECUTE p") == [["2"]]
-        # one that comes with it
+        # a session that has the setting from its start
         with Wire.login("127.0.0.1", server.pool_port, options="-c session_replication_role=local") as three:
             three.query("SELECT 1")
             assert one.query("EXECUTE p") == [["2"]]

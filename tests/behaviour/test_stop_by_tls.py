@@ -1,6 +1,6 @@
-"""A server that stops: who comes by TLS has the time that the server gives to others.
+"""A server that stops gives clients by TLS the time that it gives to other clients.
 
-The bytes of such a connection go by the dispatcher, so it has to be there for as long."""
+The bytes of a TLS connection pass through the dispatcher, so it has to run for as long."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def standby(primary, make_cluster):
     standby = make_cluster(start=False)
     standby.become_standby_of(primary)
     conninfo = primary.pool(dbname=None, sslmode="require", sslcert="/nonexistent")
-    # It does not ask for what it lacks by another connection.
+    # The standby does not request missing WAL by another connection.
     standby.set_parameters({"primary_conninfo": conninfo, "wal_retrieve_retry_interval": "10min"})
     standby.start()
     streaming = "SELECT count(*) FROM pg_stat_replication WHERE state = 'streaming'"
@@ -61,7 +61,7 @@ def begin_to_stop(cluster, number: int, says: str) -> None:
 
 
 def still_runs(cluster) -> None:
-    """The server and its dispatcher, for longer than relays have for their last bytes."""
+    """Checks that the server and its dispatcher run for longer than relays have for their last bytes."""
     dispatchers = cluster.dispatcher_pids()
     assert dispatchers
     end = time.monotonic() + LONGER_THAN_LAST_BYTES_S
@@ -72,7 +72,7 @@ def still_runs(cluster) -> None:
 
 def is_gone(cluster) -> None:
     wait_until(lambda: not cluster.processes(), what="the server and its dispatcher are gone")
-    # A process that exits has no folder any more a moment before it can be waited for.
+    # A process that exits loses its working directory a moment before it can be waited for.
     cluster.process.wait(timeout=20)
 
 
@@ -129,7 +129,7 @@ def test_client_that_reads_nothing_delays_no_fast_stop(primary):
 
 
 def test_standby_that_reads_nothing_delays_no_immediate_stop(primary, standby):
-    # libpq's words for a connection that a server closes without a word.
+    # libpq's message for a connection that a server closes without a message.
     standby.expect_in_log("This probably means the server terminated abnormally")
     receiver = walreceiver(standby)
     primary.sql("CREATE TABLE numbers (n integer, t text)")

@@ -1,5 +1,5 @@
-"""SYSTEM_USER (16 and later) says how a session's own client has proved itself, and as
-whom, whichever backend serves it: what the server's own port says of the same client."""
+"""SYSTEM_USER (16 and later) says by which method and as which user a session's own client was
+authenticated, whichever backend serves the session: the same as on the server's own port."""
 
 from __future__ import annotations
 
@@ -49,13 +49,13 @@ EXPECTED = {
     "by_cert": f"cert:CN=somebody,L={LONG[:100]},OU={LONG[:60]},O={LONG[:60]}",
     "trusted_cert": None,
 }
-# One role's sessions share backends: by TLS, and plain.
+# TLS sessions and plain sessions of a role share backends: the value by TLS, and the value without TLS.
 BOTH_WAYS = {
     "either": ("scram-sha-256:either", "password:either"),
     "sometimes": ("scram-sha-256:sometimes", None),
 }
 
-# By a parallel worker, which knows it from its leader.
+# A parallel worker runs the query; it knows SYSTEM_USER from its leader.
 PARALLEL = f"SET {DEBUG_PARALLEL} = on; SET max_parallel_workers_per_gather = 1"
 
 
@@ -96,7 +96,7 @@ def test_system_user_is_what_the_server_s_own_port_says(server, role):
 
 
 def test_each_session_says_its_own_on_whatever_backend(server):
-    """Two backends of a role, and three sessions of each way that it has in."""
+    """Two backends serve a role's sessions, three for each way in which the role can log in."""
     for role, ways in BOTH_WAYS.items():
         with contextlib.ExitStack() as stack:
             sessions = [

@@ -1,5 +1,5 @@
-"""Temporary objects cost no backend, whoever makes them and however he leaves,
-and nobody sees another's."""
+"""Temporary objects cost no backend, whichever session makes them and however it leaves,
+and no session sees another session's."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SETUP = [
 
 TABLE = "CREATE TEMP TABLE mine (id serial PRIMARY KEY, long text) ON COMMIT DROP"
 
-# What a session does before it leaves; the last says how.
+# The statements of a session before it leaves; the last item says how it leaves.
 LIVES: dict[str, tuple[list[str], str]] = {
     "dropped_at_commit": (["BEGIN", TABLE, "INSERT INTO mine (long) VALUES ('x')", "COMMIT"], "finish"),
     "made_and_dropped": (["BEGIN", "CREATE TEMP TABLE mine (a int)", "DROP TABLE mine", "COMMIT"], "finish"),
@@ -46,13 +46,13 @@ def wait_until_gone(server) -> None:
 
 
 def test_backend_outlives_temporary_objects_of_many_sessions(server):
-    """None of a superuser, for whom another backend starts, beyond max_backends, as soon as he waits."""
+    """No session is a superuser's: as soon as a superuser waits, another backend starts, beyond max_backends."""
     backends = "SELECT array_agg(pid) FROM pg_baton_backends"
     with Wire.login("127.0.0.1", server.pool_port, user="anybody") as first:
         first.query("SELECT 1")
     before = server.sql(backends)
     lives = list(LIVES.values())
-    # with forced migration each waits for a while in vain for another backend
+    # with forced migration each session waits for a while in vain for another backend
     for number in range(20 if server.forced else 100):
         statements, leave = lives[number % len(lives)]
         session = Wire.login("127.0.0.1", server.pool_port, user="anybody")
@@ -61,9 +61,9 @@ def test_backend_outlives_temporary_objects_of_many_sessions(server):
             session.ask(query(statement))
         getattr(session, leave)()
         wait_until_gone(server)
-        # While the dispatcher takes it for a dedicated one, the next gets a backend besides.
+        # While the dispatcher takes it for a dedicated session, the next session gets an additional backend.
         wait_until(lambda: server.sql("SELECT count(*) FROM pg_baton_sessions") == [(0,)], what="the session has ended")
-    # With forced migration a second backend may have been there for a while, before or since.
+    # With forced migration a second backend may have existed for a while, before or since.
     if not server.forced:
         assert server.sql(backends) == before
         assert server.sql("SELECT count(*) FROM pg_namespace WHERE nspname LIKE 'pg\\_temp\\_%'") == [(1,)]
@@ -71,7 +71,7 @@ def test_backend_outlives_temporary_objects_of_many_sessions(server):
 
 @pytest.mark.parametrize("life", LIVES)
 def test_no_session_sees_temporary_objects_of_another(server, life):
-    """Neither who was there before nor who comes after."""
+    """Neither a session that was there before nor a session that comes after sees them."""
     statements, leave = LIVES[life]
     ends = Wire.login("127.0.0.1", server.pool_port)
     stays = Wire.login("127.0.0.1", server.pool_port)
@@ -127,7 +127,7 @@ def test_temporary_objects_behave_as_on_a_direct_connection(server, promise):
 
 
 def test_role_without_temporary_privilege_gets_the_server_error(server):
-    """Also where a session before has set their schema up."""
+    """It gets the error also where an earlier session has set up the schema of temporary objects."""
     with Wire.login("127.0.0.1", server.pool_port) as other:
         other.query("CREATE TEMP TABLE t (a int)")
         other.query("DROP TABLE t")

@@ -152,7 +152,7 @@ def test_lines_for_secure_clients_are_for_them_alone(server, port):
 def test_backends_are_let_in_by_the_line_for_secure_clients(server, user):
     sessions = [psycopg.connect(secure(server, user=user, password="correct")) for _ in range(3)]
     for session in sessions:
-        # each in a transaction: a backend of its own
+        # each session is in a transaction: it has a backend of its own
         assert session.execute("SELECT current_user").fetchone() == (user,)
     for session in sessions:
         session.close()
@@ -168,7 +168,7 @@ def test_much_goes_both_ways(server):
         sent, back = hashlib.sha256(), hashlib.sha256()
         with session.cursor().copy("COPY much FROM STDIN") as into:
             for number in range(0, rows, 1000):
-                # no line is another's: what is lost, doubled or in another's place is noticed
+                # all lines differ: the test notices a line that is lost, doubled or in another line's place
                 lines = "".join(f"{at}\t{at * 7919:0200d}\n" for at in range(number, number + 1000)).encode()
                 sent.update(lines)
                 into.write(lines)
@@ -209,7 +209,7 @@ def test_an_encrypted_cancel_request_is_heard(server):
     time.sleep(0.5)
     messenger = shake_hands(server)
     messenger.sendall(cancel(pid, secret))
-    # it is closed once it has been heard, and says nothing
+    # the pool hears the request, and closes the connection without an answer
     assert messenger.recv(100) == b""
     answer = read_until_ready(victim)
     assert b"57014" in answer
@@ -245,7 +245,7 @@ def test_a_client_that_goes_ends_its_session(server):
 @pytest.mark.pool_only
 @pytest.mark.parametrize("end", ["the client's", "the server's"])
 def test_an_end_that_comes_with_the_last_words_is_seen(server, end):
-    """The relay is told of both at once, when it looks again."""
+    """The relay is told of the last data and of the end at once, when it looks again."""
     server.sql("ALTER ROLE only_secure SET pg_baton.pool_mode = native")
     idle = "SELECT count(*) FROM pg_stat_activity WHERE usename = 'only_secure'"
     (dispatcher,) = server.dispatcher_pids()
@@ -294,7 +294,7 @@ def test_a_client_that_goes_in_its_query_is_noticed(server):
 
 
 def test_renegotiation_is_refused(server):
-    """s_client asks for one at R; the session goes on or ends, but none is done."""
+    """s_client asks for a renegotiation at R; the session goes on or ends, but no renegotiation is done."""
     import subprocess
 
     process = subprocess.Popen(
@@ -332,8 +332,8 @@ def test_reload_brings_new_certificates_and_ends_no_session(server, authority):
         after = serial()
         assert session.execute("SELECT 1").fetchone() == (1,)
 
-        # a key that others may read: what was before stays, and the log says why
-        # (the server itself says so, too)
+        # a key that other users may read: the certificate from before stays, and the log
+        # says why (the server itself logs this, too)
         since = log_length(server)
         another = authority.server("another", key="rsa")
         put(server, another.certificate, "server.crt")
@@ -354,7 +354,7 @@ def test_reload_brings_new_certificates_and_ends_no_session(server, authority):
 
 
 def test_parameters_of_tls_are_the_server_s(server):
-    # At once: a reload before this may still read the file.
+    # All are set at once: a reload before this may still read the file.
     chosen = {"ssl_min_protocol_version": "TLSv1.2", "ssl_max_protocol_version": "TLSv1.2"}
     chosen["ssl_ciphers"] = "ECDHE-RSA-AES128-GCM-SHA256:ECDHE-ECDSA-AES128-GCM-SHA256"
     server.set_parameters({**chosen, "ssl_ecdh_curve": "secp384r1"})
@@ -368,7 +368,7 @@ def test_parameters_of_tls_are_the_server_s(server):
                 break
             assert time.monotonic() < deadline
             time.sleep(0.05)
-        # not the one that both prefer
+        # not the cipher that both sides prefer
         assert cipher.endswith("AES128-GCM-SHA256")
         with pytest.raises(psycopg.OperationalError):
             psycopg.connect(secure(server, ssl_min_protocol_version="TLSv1.3"))
@@ -426,7 +426,7 @@ def test_tcp_settings_show_their_values_and_log_no_complaint(server):
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "::1"])
 def test_a_slow_line_is_no_silence(run, authority, host):
-    """Of a message that takes longer than the limit, as long as it goes on; and who does not go on is cut."""
+    """A message may take longer than the limit while it goes on; a client that does not go on is cut off."""
     parameters = {
         "pg_baton.message_timeout_ms": 1000,
         "pg_baton.max_backends": 1,

@@ -1,7 +1,7 @@
-"""The server itself authenticates clients that have come by TLS, whose TLS session
-is the dispatcher's: native ones, and with pg_baton.login = server all others.
+"""The server itself authenticates clients that connect by TLS, while the dispatcher has
+the TLS session: native ones, and with pg_baton.login = server all others.
 
-What the pool's port says is compared with what the server's own port says."""
+The tests compare the answers of the pool's port with those of the server's own port."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_certificates_and_binding_count_as_on_the_server_s_port(server, authorit
 
 
 def test_a_client_is_bound_to_the_certificate_that_it_was_shown(server, authority):  # noqa: F811
-    """Also after another one has come into force; hashed by SHA-384, for once."""
+    """The binding also holds after another certificate has come into force, here one hashed by SHA-384."""
     chosen = options(authority, "scrammed", None, password="correct", channel_binding="require")
 
     def gets_in() -> bool:
@@ -132,7 +132,7 @@ def test_names_are_shown_in_the_database_s_encoding(server, authority):  # noqa:
         with psycopg.connect(conninfo(**chosen), autocommit=True) as session:
             found.append(of_pg_stat_ssl(session))
     assert "Ünïcode" in found[1][4]
-    # 18 writes it down before it knows the database, and shows UTF-8 as it is
+    # 18 stores the name before it knows the database, and shows UTF-8 as it is
     if server_major() < 18:
         assert found[0] == found[1]
 
@@ -163,16 +163,16 @@ def test_replication_by_tls_is_bound_and_shown(server, authority):  # noqa: F811
     wait_until(lambda: re.search(said, server.log_file.read_text(errors="replace")), what="the log says so")
 
 
-# whether or not anybody is asked for a password before
+# refused by the certificate, with or without a request for a password before
 WRONG = ["another_s", "nameless", "not_in_the_map", "another_dn", "another_certificate", "trusted_with_another"]
-# pg_hba.conf alone decides
+# refused by pg_hba.conf alone
 UNHEARD = ["without_one", "a_password_alone", "without_tls"]
 
 
 @pytest.mark.parametrize("how", ["library", "login_server"])
 def test_the_server_refuses_a_wrong_certificate(make_cluster, run, authority, how):  # noqa: F811
-    """What the log says of such clients, a library that audits logins included, is what it
-    says of those on the server's own port."""
+    """The log has the same lines about such clients as about those on the server's own port,
+    including the lines of a library that audits logins."""
     parameters = {"pg_baton.max_backends": 2}
     if how == "library":
         parameters["shared_preload_libraries"] = f"pg_baton, {built_library(run, 'login_audit')}"

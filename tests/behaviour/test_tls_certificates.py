@@ -1,6 +1,6 @@
-"""Clients that are known by their certificates, and servers by theirs.
+"""Clients that prove their identity by certificates, and servers that do so.
 
-What the pool's port says is compared with what the server's own port says.
+The tests compare the answers of the pool's port with those of the server's own port.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ SET password_encryption = md5;
 CREATE ROLE hashed LOGIN PASSWORD 'correct';
 """
 
-# certificate's file: its subject
+# certificate file: its subject
 SUBJECTS = {
     "by_cert": "/CN=by_cert",
     "somebody": "/CN=somebody",
@@ -67,7 +67,7 @@ def authority(run):
 
 
 def start_with_certificates(make, authority, **parameters):
-    """A cluster, made by `make`, whose clients are known by HBA, IDENT and ROLES."""
+    """A cluster, made by `make`, that knows its clients by HBA, IDENT and ROLES."""
     cluster = make(
         parameters=parameters,
         hba=["local all postgres trust", "local all all reject", "host all postgres 127.0.0.1/32 trust", *HBA],
@@ -100,7 +100,7 @@ def options(authority, user: str, certificate: str | None, **more) -> dict[str, 
 
 
 def visit(conninfo: str) -> str:
-    """Who the server says it is, or its refusal without what names the port."""
+    """The session_user that the server shows, or its refusal without the port."""
     try:
         with psycopg.connect(conninfo) as session:
             return session.execute("SELECT session_user").fetchone()[0]
@@ -144,12 +144,12 @@ def test_pool_lets_in_the_certificates_that_the_server_lets_in(server, authority
     chosen = options(authority, user, certificate, **more)
     expected = visit(server.direct(**chosen))
     assert visit(server.pool(**chosen)) == expected
-    # again: answers are kept
+    # again: the pool keeps answers
     assert visit(server.pool(**chosen)) == expected
 
 
 def check_that_rsa_pss_can_be_bound_to(server, authority) -> None:
-    """The hash that binds is named in the signature's parameters, not by its kind."""
+    """The parameters of the signature name the hash of the binding; the kind of the signature does not."""
     try:
         for digest in ("sha256", "sha512"):
             show(server, authority.sign_by_itself("pss", "rsa:2048", "-sigopt", "rsa_padding_mode:pss", f"-{digest}"))
@@ -234,20 +234,20 @@ def test_log_names_a_client_that_logs_in_by_certificate(server, authority):
         time.sleep(0.05)
 
 
-# Who goes without a word by himself leaves no last line.
+# A client that leaves by itself without a message leaves no last line.
 @pytest.mark.parametrize("case", sorted(set(VISITS) - {"md5_cannot_be_bound"}))
 def test_log_names_the_same_identity_as_the_server(server, authority, case):
-    """Also where the client proved who it is and may not be that role."""
+    """Also if the client proved its identity and may not log in as that role."""
     user, certificate, more = VISITS[case]
     chosen = options(authority, user, certificate, **more)
     with server.new_log() as said:
         visit(server.direct(**chosen))
-        # Not what a backend says that the pool opens for the case before.
+        # Without the lines of a backend that the pool opens for the case before.
         lines = [line for line in said().splitlines() if "[127.0.0.1(" in line]
         expected = NAMED.findall("\n".join(lines))
     with server.new_log() as said:
         visit(server.pool(**chosen))
-        # A refusal or a greeting comes last; of many refusals their number.
+        # A refusal or a greeting comes last; if there are many refusals, their number.
         last = "pg_baton: (login failed|connection authorized|.* more like these)"
         wait_until(lambda: re.search(last, said()), 20, "the log says so")
         lines = [line for line in said().splitlines() if "pg_baton: " in line]
@@ -259,7 +259,7 @@ def server_major(server) -> int:
 
 
 def takes_tls_at_once(port: int, protocols: list[str]) -> bool:
-    """And goes on with it."""
+    """Whether the port takes TLS from the first byte on, and goes on with it."""
     context = ssl.create_default_context()
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE
@@ -275,11 +275,11 @@ def takes_tls_at_once(port: int, protocols: list[str]) -> bool:
 
 
 def test_direct_negotiation_is_as_on_the_server_s_port(server):
-    """From 17 on, and only with ALPN; before, it is no startup packet."""
+    """From 17 on, and only with ALPN; before 17, the bytes are no startup packet."""
     for port in (server.port, server.pool_port):
         assert takes_tls_at_once(port, ["postgresql"]) == (server_major(server) >= 17)
         assert not takes_tls_at_once(port, [])
-    # libpq's own, from its 17 on
+    # libpq's own direct negotiation, from libpq 17 on
     outcomes = []
     for conninfo in (server.direct, server.pool):
         try:
@@ -291,7 +291,7 @@ def test_direct_negotiation_is_as_on_the_server_s_port(server):
 
 
 def test_a_request_for_tls_within_direct_tls_is_refused_as_there(server):
-    """Once, and the client may go on; after the next the connection ends."""
+    """The server refuses it once, and the client may go on; after the next request the connection ends."""
     if server_major(server) < 17:
         pytest.skip("no TLS from the first byte on before 17")
     context = ssl.create_default_context()
@@ -345,7 +345,7 @@ def test_pg_stat_ssl_shows_each_session_its_own(server, authority, case):
         for _ in range(3):
             assert of_pg_stat_ssl(session) == expected
             assert of_pg_stat_ssl(other)[0] is False
-        # idle, and seen by somebody else
+        # the idle session, as another session sees it
         ((pid,),) = session.execute("SELECT pg_backend_pid()").fetchall()
         seen = server.sql(
             f"SELECT ssl, version, cipher, bits, client_dn, client_serial, issuer_dn FROM pg_stat_ssl WHERE pid = {pid}"
@@ -366,8 +366,8 @@ SSLINFO_OF_CERTIFICATE = (
 
 
 def of_sslinfo(conninfo: str) -> list[object]:
-    """What all functions of sslinfo say, or the SQLSTATE that they fail with; each
-    twice, and in the ways that functions are called."""
+    """The results of all functions of sslinfo, or the SQLSTATE that they fail with; the first
+    statement twice, and some functions in the other ways that functions are called."""
     said: list[object] = []
     with psycopg.connect(conninfo, autocommit=True) as session:
         for statement in (SSLINFO, SSLINFO, "SELECT * FROM ssl_version()", "SELECT secure_version()", "SELECT defined()"):
@@ -398,7 +398,7 @@ def test_sslinfo_is_right_or_says_that_it_cannot_know(server, authority, case):
     if certificate is not None:
         assert expected[-3] == [(user,)]
         expected[-3:] = ["0A000"] * 3
-    # and its backends are not mistaken for each other's
+    # and no session gets the values of the other session on its backend
     for _ in range(2):
         assert of_sslinfo(server.pool(**chosen)) == expected
         assert of_sslinfo(server.pool(sslmode="disable"))[0] == [(False, None, None, False, None, None, None)]

@@ -1,4 +1,4 @@
-"""Files and parameters of TLS beside key and certificate, and much of it."""
+"""Files and parameters of TLS other than key and certificate, and much data by TLS."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ def authority(run):
 
 
 def offers(cluster, port: int, *options: str) -> str:
-    """What s_client says of a connection, with these options of its own."""
+    """The output of s_client about a connection, with these options of s_client."""
     command = ["openssl", "s_client", "-starttls", "postgres", "-connect", f"{HOST}:{port}", *options]
     ran = subprocess.run(command, input="", capture_output=True, text=True, timeout=30)
     return ran.stdout + ran.stderr
 
 
 def test_a_directory_of_revoked_certificates(make_cluster, authority):
-    """By the hash of who revoked them, as OpenSSL looks for them."""
+    """The lists are found by the hash of their issuer, as OpenSSL looks for them."""
     folder = authority.folder
     for name in ("good", "bad"):
         authority.sign(name, f"/CN={name}")
@@ -75,13 +75,13 @@ def test_parameters_of_diffie_hellman_are_the_file_s(make_cluster, authority):
         return next((line.partition(" ")[2] for line in said.splitlines() if "Temp Key" in line), said)
 
     assert length(cluster.pool_port) == length(cluster.port) == "Temp Key: DH, 2048 bits"
-    # the well-known group of another size, which takes no time to be made
+    # the well-known group of another size, which takes no time to generate
     (cluster.data / "dh.pem").write_text(openssl("genpkey", "-genparam", "-algorithm", "DH", "-pkeyopt", "group:modp_3072"))
     cluster.set_parameters({"ssl_dh_params_file": "dh.pem"})
     cluster.reload()
     wait_until(lambda: length(cluster.port).endswith("3072 bits"), what="the server's own reload")
     wait_until(lambda: length(cluster.pool_port).endswith("3072 bits"), what="the pool's")
-    # one that cannot be read: the built-in ones serve, as there
+    # a file that cannot be read: the built-in parameters apply, as on the server's own port
     (cluster.data / "dh.pem").write_text("nonsense")
     cluster.reload()
     wait_until(lambda: length(cluster.pool_port).endswith("2048 bits"), what="the built-in ones")
@@ -114,8 +114,8 @@ def test_a_key_with_a_passphrase(make_cluster, authority, supports_reload):
     else:
         cluster.wait_for_log(r'pg_baton: .*"server.key" cannot be reloaded because it requires a passphrase', start=start)
     assert comes_in(cluster.direct) and comes_in(cluster.pool)
-    # a wrong one: a reload changes nothing, and at the next start of the dispatcher
-    # there is no TLS, and the log says why
+    # a wrong passphrase: a reload changes nothing; after the next start of the
+    # dispatcher there is no TLS, and the log says why
     start = len(cluster.log())
     cluster.set_parameters({"ssl_passphrase_command": "echo wrong"})
     cluster.reload()
@@ -128,7 +128,7 @@ def test_a_key_with_a_passphrase(make_cluster, authority, supports_reload):
         assert comes_in(cluster.direct)
         with pytest.raises(psycopg.OperationalError, match="server does not support SSL"):
             comes_in(cluster.pool)
-        # a reload with the right one, where it may ask, and the next start anywhere
+        # with the right passphrase, TLS is back after a reload that may run the command, or after any start
         start = len(cluster.log())
         cluster.set_parameters({"ssl_passphrase_command": command})
         cluster.reload()
@@ -147,7 +147,7 @@ SUPPORTS_RELOAD = {"ssl_passphrase_command_supports_reload": True}
 @pytest.mark.pool_only
 @pytest.mark.parametrize("was", ["not_for_reloads", "empty", "without_ssl"])
 def test_a_passphrase_that_comes_with_a_reload_is_asked_for(make_cluster, authority, was):
-    """By the launcher: the dispatcher can run no command."""
+    """The launcher asks for the passphrase: the dispatcher can run no command."""
     cluster = make_cluster(start=False)
     make_secure(cluster, authority)
     renewed = authority.server("renewed")
@@ -164,7 +164,7 @@ def test_a_passphrase_that_comes_with_a_reload_is_asked_for(make_cluster, author
     new = body(renewed.certificate.read_text())
     wait_until(lambda: shown(cluster.port) == new, what="the server's own reload")
     wait_until(lambda: offers_tls(cluster) and shown(cluster.pool_port) == new, what="the pool's")
-    # and again; a new dispatcher likewise
+    # the same once more, and then with a new dispatcher
     show(cluster, authority.server("again"))
     put(cluster, renewed.certificate, "server.crt")
     put(cluster, locked, "server.key")
@@ -176,7 +176,7 @@ def test_a_passphrase_that_comes_with_a_reload_is_asked_for(make_cluster, author
 
 @pytest.mark.pool_only
 def test_passphrase_command_runs_only_where_the_key_needs_it(make_cluster, authority):
-    """It may have somebody asked, and what it prints is no one's but the key's."""
+    """The command may prompt a person, and its output is for the key only."""
     cluster = make_cluster(start=False)
     make_secure(cluster, authority)
     asked = cluster.data / "asked"
@@ -189,7 +189,7 @@ def test_passphrase_command_runs_only_where_the_key_needs_it(make_cluster, autho
     cluster.reload()
     wait_until(lambda: shown(cluster.pool_port) == body(renewed.certificate.read_text()), what="the reload")
     assert not asked.exists()
-    # one that fails leaves the old in force, and the log says why
+    # a command that fails leaves the old key in force, and the log says why
     locked = authority.folder / "locked.key"
     openssl("pkcs8", "-topk8", "-v2", "aes256", "-in", str(renewed.key), "-out", str(locked), "-passout", "pass:open sesame")
     put(cluster, locked, "server.key")
@@ -224,7 +224,7 @@ def test_a_gigabyte_is_copied_both_ways(make_cluster, authority):
     rows = GIGABYTE // (width + 1)
     psql = [server_program("psql"), "-X", "-q", "-d", cluster.pool(sslmode="require"), "-c"]
     out = f"COPY (SELECT repeat('x', {width}) FROM generate_series(1, {rows})) TO STDOUT"
-    # what comes out goes in again, and nothing of it is kept
+    # the output of the first COPY is the input of the second, which stores none of it
     reader = subprocess.Popen([*psql, out], stdout=subprocess.PIPE)
     counter = subprocess.Popen(["tee", "/dev/stderr"], stdin=reader.stdout, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     writer = subprocess.Popen([*psql, "COPY nothing FROM STDIN WHERE line = ''"], stdin=counter.stdout)

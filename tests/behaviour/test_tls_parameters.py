@@ -1,7 +1,7 @@
-"""Each parameter of TLS does on the pool's port what it does on the server's own.
+"""Each parameter of TLS has the same effect on the pool's port as on the server's own.
 
-OpenSSL's s_client asks both, before and after the parameter is changed: what it is
-told is the same there, and no longer what it was."""
+OpenSSL's s_client connects to both ports, before and after the parameter is changed: the
+results are the same on both ports, and the change makes them different."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ def authority(run):
     return Authority(run.directory / "tls-parameters")
 
 
-# Modulus and generator: divisible by 3; and a prime of Mersenne's, which is no safe one,
-# with the generator of nothing but 1.
+# Modulus and generator: a modulus that is divisible by 3; and a Mersenne prime, which is not a
+# safe prime, with a generator that generates only 1.
 WRONG_DH = {"composite.pem": (2**2203 + 1, 2), "weak.pem": (2**2203 - 1, 1)}
 
 
@@ -49,7 +49,7 @@ def dh_parameters(modulus: int, generator: int) -> str:
 def server(run, authority):
     cluster = run.cluster("tls parameters")
     make_secure(cluster, authority)
-    # beside the usual ones, under names of their own
+    # certificates beside the usual certificates, under names of their own
     pair = authority.sign("other", "/CN=other")
     put(cluster, pair.certificate, "other.crt")
     put(cluster, pair.key, "other.key")
@@ -63,8 +63,8 @@ def server(run, authority):
 
 
 def ask(port: int, options: tuple[str, ...]) -> tuple[str, ...]:
-    """What a handshake came to, as s_client says it: version, cipher, group, whose
-    certificate, whose certificates are asked for; or the alert."""
+    """The result of a handshake, as s_client reports it: version, cipher, group, the subject of
+    the certificate, the authority of the requested client certificates; or the alert."""
     command = ["openssl", "s_client", "-starttls", "postgres", "-connect", f"{HOST}:{port}", *options]
     ran = subprocess.run(command, input="", capture_output=True, text=True, timeout=30)
     said = ran.stdout + ran.stderr
@@ -85,7 +85,7 @@ def ask(port: int, options: tuple[str, ...]) -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class Case:
-    """A parameter, or several; what is set beforehand; and clients, by their options."""
+    """The parameters to change; the clients, by their options; and the parameters that are set before."""
 
     settings: dict[str, str]
     clients: tuple[str, ...]
@@ -93,7 +93,7 @@ class Case:
 
 
 CASES = {
-    # off: the client's order counts, of its two lists each
+    # off: the client's order counts, in each of the two lists
     "ssl_prefer_server_ciphers": Case(
         {"ssl_prefer_server_ciphers": "off"},
         (f"-tls1_2 -cipher {AES_128}:{AES_256}", f"-tls1_2 -cipher {AES_256}:{AES_128}"),
@@ -176,7 +176,7 @@ NONSENSE = {
     "no_authority": {"ssl_ca_file": "nowhere.crt"},
     "no_list_of_revoked": {"ssl_crl_file": "nowhere.crl"},
     "no_list_anywhere": {"ssl_crl_file": "nowhere.crl", "ssl_crl_dir": "nowhere"},
-    # the built-in ones serve
+    # the built-in parameters of DH are used
     "no_parameters_of_dh": {"ssl_dh_params_file": "nowhere.pem"},
     "a_certificate_for_parameters_of_dh": {"ssl_dh_params_file": "other.crt"},
     "parameters_of_dh_without_a_prime": {"ssl_dh_params_file": "composite.pem"},
@@ -195,7 +195,7 @@ def test_invalid_value_changes_nothing_and_both_logs_agree(server, name):
     assert before[0] == before[1]
 
     def complaints(who: str) -> list[str]:
-        # the dispatcher has the detail in the same line
+        # the dispatcher's message has the detail in the same line
         log = re.sub(r"\n.*DETAIL: +", ": ", server.log()[start:])
         return re.findall(f"(?m){who}((?:could not|private key|check of|ECDH|invalid DH).*)$", log)
 
@@ -212,7 +212,7 @@ def test_invalid_value_changes_nothing_and_both_logs_agree(server, name):
     finally:
         server.set_parameters(old)
         server.reload()
-        # what is said of it is not the next one's
+        # messages about this value must not count for the next test
         wait_until(lambda: "parameters reloaded" in server.log()[start:].split("parameters reloaded", 1)[-1], what="a reload")
 
 
@@ -221,6 +221,6 @@ def test_no_session_of_tls_is_resumed_and_none_is_compressed(server):
         for version in ("-tls1_2", "-tls1_3"):
             command = ["openssl", "s_client", "-starttls", "postgres", "-connect", f"{HOST}:{port}", version, "-reconnect"]
             ran = subprocess.run(command, input="", capture_output=True, text=True, timeout=30)
-            # the first, and five times again
+            # the first connection, and five reconnections
             assert re.findall(r"(?m)^(New|Reused), TLS", ran.stdout) == ["New"] * 6, ran.stdout
             assert "session ticket" not in ran.stdout and "Compression: NONE" in ran.stdout

@@ -1,4 +1,4 @@
-"""Whoever comes to the TLS door and does not come in costs nobody else anything."""
+"""A client that connects by TLS and does not get in costs no other client anything."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def descriptors(server) -> int:
 
 
 def held(server, wires) -> int:
-    """Of these connections, those whose other end somebody has still got a descriptor of."""
+    """The number of these connections of whose other end a process still holds a descriptor."""
     ports = {wire.sock.getsockname()[1] for wire in wires}
     count = 0
     for line in Path("/proc/net/tcp").read_text().splitlines()[1:]:
@@ -71,7 +71,7 @@ def is_served(server) -> None:
         assert session.execute("SELECT 1").fetchone() == (1,)
 
 
-# what they send after the answer to SSLRequest
+# the bytes that the strangers send after the answer to SSLRequest
 STRANGERS = {
     "nothing": lambda hello: b"",
     "half_a_hello": lambda hello: hello[: len(hello) // 2],
@@ -115,7 +115,7 @@ def test_client_that_vanishes_in_mid_handshake_leaves_nothing(server, ends):
 
 
 def test_garbage_ends_at_once(server):
-    """Sooner than one ends who has come before and says nothing."""
+    """The connection ends sooner than an earlier connection that sends nothing."""
     for garbage in (b"\0" * 100, b"GET / HTTP/1.0\r\n\r\n", os.urandom(1000), b"\x16\x03\x01\xff\xff" + b"z" * 2000):
         silent = knock(server)
         stranger = knock(server)
@@ -137,7 +137,7 @@ def test_garbage_ends_at_once(server):
 
 
 def test_words_in_the_clear_after_the_request_are_refused(server):
-    """A man in the middle could have put them there (CVE-2021-23214)."""
+    """A man in the middle could have inserted the bytes (CVE-2021-23214)."""
     raw = socket.create_connection(("127.0.0.1", server.pool_port), timeout=30)
     raw.sendall(SSL_REQUEST + b"x" * 20)
     got = b""
@@ -148,7 +148,7 @@ def test_words_in_the_clear_after_the_request_are_refused(server):
 
 
 def test_client_that_changes_keys_endlessly_is_disconnected(server):
-    """Each change costs more than a query of its own; a few cost nobody anything."""
+    """Each change costs more than a query of its own. A few changes cost no client anything."""
     sessions = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'changes keys'"
     client = openssl_client.Client(server.pool_port, openssl_client.TLS_1_3)
     packet = startup({"user": "postgres", "database": "postgres", "application_name": "changes keys"})
@@ -165,7 +165,7 @@ def test_client_that_changes_keys_endlessly_is_disconnected(server):
     server.wait_for_log("SSL error: the client sends much, and no data", start=start)
     client.free()
     client.sock.close()
-    # its backend notices as on a connection that has been lost
+    # its backend notices the end as on a connection that has been lost
     server.sql("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'changes keys'")
     is_served(server)
 
@@ -180,7 +180,7 @@ def relay_threads(server) -> int:
 @pytest.mark.skipif("libasan" in os.environ.get("BATON_TEST_PRELOAD", ""), reason="AddressSanitizer keeps what was freed")
 def test_slow_reader_slows_no_other_client_and_gets_all_rows(server):
     rows, wide = 3000, 10_000
-    # one for each thread of relays, which get them in turn: nobody has one without
+    # a slow reader for each relay thread: the threads get clients in turn, so no thread is without a slow reader
     slow = [Wire.open("127.0.0.1", server.pool_port).secure() for _ in range(relay_threads(server))]
     memory = memory_kb(dispatcher(server))
     for wire in slow:
@@ -191,9 +191,9 @@ def test_slow_reader_slows_no_other_client_and_gets_all_rows(server):
     with psycopg.connect(server.pool(sslmode="require"), autocommit=True) as session:
         for _ in range(200):
             session.execute("SELECT 1")
-    # not a speed: it would wait for ever
+    # this measures no speed: a blocked session would wait for ever
     assert time.monotonic() - started < 60
-    # 60 MB wait in the backends, not here
+    # 60 MB wait in the backends, not in the dispatcher
     assert memory_kb(dispatcher(server)) - memory < 4096
     for wire in slow:
         assert sum(message.type == "D" for message in wire.until_ready()) == rows
@@ -206,11 +206,11 @@ NOT_READING = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'r
 @pytest.mark.timeout(240)
 @pytest.mark.pool_only
 def test_client_that_does_not_read_the_last_bytes_is_cut_off(server):
-    """The session has ended, and its client lives, reads nothing, and may go on to send."""
+    """The session has ended. Its client lives, reads nothing, and may go on sending."""
     wires = []
     for _ in range(4):
         raw = socket.socket()
-        # before the connection is made: what the kernel takes in for it is little
+        # before the connection is made, so that the kernel takes in little for it
         raw.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         raw.settimeout(30)
         raw.connect((HOST, server.pool_port))
@@ -223,7 +223,7 @@ def test_client_that_does_not_read_the_last_bytes_is_cut_off(server):
     def are_full() -> bool:
         nonlocal full
         for wire in wires:
-            # has the relay send what the kernel takes by now
+            # makes the relay send as much as the kernel takes by now
             wire.send(sync())
         full = full + 1 if server.sql(NOT_READING) == [(len(wires),)] else 0
         return full > 20
@@ -238,21 +238,21 @@ def test_client_that_does_not_read_the_last_bytes_is_cut_off(server):
         return held(server, wires) == 0
 
     assert held(server, wires) == len(wires)
-    # LAST_BYTES_TIMEOUT (tls/threads.rs) is half of that
+    # LAST_BYTES_TIMEOUT (tls/threads.rs) is half of this limit
     wait_until(are_cut, 60, "descriptors of who takes nothing are closed")
     is_served(server)
     for wire in wires:
         wire.sock.close()
 
 
-# kB of the dispatcher's memory, with OpenSSL 3.0 and from 3.2 on; design/tls.md has the kernel's
+# kB of the dispatcher's memory, with OpenSSL 3.0 and from 3.2 on; design/tls.md has the kernel's share
 OPENSSL_3_0 = ssl.OPENSSL_VERSION_INFO < (3, 2)
 MOST_OF_IDLE = {"without_certificate": 16 if OPENSSL_3_0 else 24, "with_certificate": 19 if OPENSSL_3_0 else 27}
 
 
 @pytest.mark.parametrize("kind", MOST_OF_IDLE)
 def test_an_idle_session_costs_little(make_cluster, authority, kind):
-    # its own: a dispatcher uses again what others have left
+    # a cluster of its own: a dispatcher reuses memory that earlier sessions have left
     server = make_cluster(start=False)
     make_secure(server, authority)
     server.start()
@@ -282,7 +282,7 @@ def test_an_idle_session_costs_little(make_cluster, authority, kind):
             assert wire.query(f"SELECT repeat('{what}', 20000)") == [[what * 20000]]
     for wire in idle[::2]:
         wire.close()
-    # with what the C library keeps of those who have gone
+    # including the memory that the C library keeps of sessions that have gone
     wait_until(lambda: cost() < MOST_OF_IDLE[kind], 60, what="sessions that have ended leave little")
     for wire in [*warm, *idle[1::2]]:
         assert wire.query("SELECT 3") == [["3"]]

@@ -1,5 +1,5 @@
-"""What C code that nobody has looked at keeps in its process, no other session
-ever sees: who has had it run keeps the backend, and the backend goes with him."""
+"""No other session ever sees the data that unreviewed C code keeps in its process: a session
+that has run such code keeps the backend, and the backend ends with the session."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.pool_only
 
 LIBRARIES = Path(pg_config("pkglibdir"))
 
-# Libraries of contrib under names that are on no list: the file says which.
+# Libraries of contrib under names that are on no list: the file's name says which library it is.
 COPIES = {"own_citext": "citext", "own_fdw": "file_fdw", "own_trigger": "insert_username", "own_am": "bloom",
           "own_preloaded": "cube"}  # fmt: skip
 
@@ -59,7 +59,7 @@ SETUP = [
     c_function("own_union", "cstring", "pg_catalog.text", "own_preloaded", "cube_in"),
 ]
 
-# ways to have a library run: name: statements
+# ways to run a library's code: the name and the statements
 WAYS: dict[str, list[str]] = {
     "function": ["SELECT own_compare('a', 'A')"],
     "operator": ["SELECT 'a' === 'A'"],
@@ -80,7 +80,7 @@ WAYS: dict[str, list[str]] = {
 
 @pytest.fixture(scope="module", params=["normal", "forced"])
 def own(run, request):
-    """A server with libraries that nobody knows, one of them preloaded."""
+    """A server with unlisted libraries, one of them preloaded."""
     folder = hand_out_copies(run)
     path = run.stage.parameters.get("dynamic_library_path", "$libdir")
     cluster = run.cluster(
@@ -191,7 +191,7 @@ def test_hypothetical_indexes_are_their_session_s_own(make_cluster, forced):
         for _ in range(3):
             assert owner.query(listing) == [["1"]]
             assert look(server, "owner") == ("dedicated", "unlisted library")
-            # who looks uses the library himself
+            # a session that lists the indexes uses the library itself
             assert [wire.query("SELECT 1") for wire in (one, another)] == [[["1"]]] * 2
         assert [wire.query(listing) for wire in (one, another)] == [[["0"]]] * 2
         another.query("SELECT hypopg_create_index('CREATE INDEX ON things (b)')")

@@ -1,7 +1,7 @@
-"""db_user_namespace (up to 16): whom a user's name means depends on the database.
+"""db_user_namespace (up to 16): the role that a user's name means depends on the database.
 
-On the pool's port it means whom it means on the server's own: the server itself reads
-the client's startup packet, so such sessions are native."""
+On the pool's port a name means the same role as on the server's own: the server itself
+reads the client's startup packet, so such sessions are native."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ CREATE ROLE "postgres@postgres" LOGIN SUPERUSER;
 """
 GLOBAL = "postgres@"
 
-# User, database, password; some of them come in.
+# User, database, password; some of them can log in.
 WHO = [
     ("joe", "mydb", "within"),
     ("joe", "mydb", "everywhere"),
@@ -77,7 +77,7 @@ LET_IN = {
 
 
 def psql(conninfo: str) -> str:
-    """Who it is, or the server's own words."""
+    """The roles of the session, or the server's error message."""
     sql = "SELECT current_user, session_user"
     done = subprocess.run([server_program("psql"), "-XAt", "-c", sql, conninfo], capture_output=True, text=True, timeout=60)
     return done.stdout.strip() or done.stderr.split("FATAL: ")[-1].strip()
@@ -88,7 +88,7 @@ def modes(cluster, user: str = GLOBAL) -> list[tuple]:
 
 
 def switch(cluster, is_on: bool) -> None:
-    """And waits until both ports know."""
+    """Sets the parameter, and waits until both ports know."""
     cluster.set_parameters({"db_user_namespace": is_on})
     cluster.reload()
     wait_until(lambda: shows(cluster.port) == is_on and is_native(cluster) == is_on, what="the reload")
@@ -122,7 +122,7 @@ def server(make_cluster):
         for database in ("mydb", "other"):
             cluster.sql(f"CREATE DATABASE {database}")
         if is_on:
-            # that of the name postgres@postgres is there
+            # postgres then means the role postgres@postgres, which exists
             cluster.set_parameters({"db_user_namespace": True})
             cluster.restart()
         return cluster
@@ -151,7 +151,7 @@ def test_sessions_are_native_by_role_names_and_pooled_when_off(server):
         with psycopg.connect(cluster.pool(user="joe@", dbname="mydb", password="everywhere")):
             assert [row[0] for row in modes(cluster)] == ["joe@mydb", "joe"]
         switch(cluster, False)
-        # who is in stays who he is
+        # existing sessions keep their roles
         assert native.execute("SELECT current_user").fetchone() == ("joe@mydb",)
         assert [row[:2] for row in modes(cluster, "postgres")] == [("joe@mydb", "native")]
         with psycopg.connect(cluster.pool(user="joe@mydb", **password)) as pooled:
@@ -167,7 +167,7 @@ def test_pools_from_before_go_on_and_grow(server):
         switch(cluster, True)
         first.query("BEGIN")
         assert first.query("SELECT current_user") == [["joe"]]
-        # by another backend, which is opened now
+        # on another backend, which the dispatcher opens now
         assert second.query("SELECT current_user") == [["joe"]]
         backends = cluster.sql("SELECT count(*) FROM pg_baton_backends WHERE database = 'mydb'", user=GLOBAL)
         assert backends == [(2,)]
@@ -182,8 +182,8 @@ def test_pools_from_before_go_on_and_grow(server):
 
 
 def test_login_as_another_role_than_that_of_the_pool_is_refused(server):
-    """The postmaster knows that it is on, the dispatcher does not yet: the server lets in
-    ann@mydb, the dispatcher would ann."""
+    """The postmaster knows that the parameter is on, the dispatcher does not yet: the server
+    lets in ann@mydb, the dispatcher would let in ann."""
     cluster = server(**{"pg_baton.login": "server"})
     named = {"host": HOST, "port": cluster.pool_port, "user": "ann", "database": "mydb"}
     with Wire.login(**named) as wire:

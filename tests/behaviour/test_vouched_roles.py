@@ -1,5 +1,5 @@
 """Pools of roles whose clients the server authenticates: the dispatcher opens their
-backends, so they begin, end and make room for others as any pool's do."""
+backends, so these begin, end and make room for others as the backends of any pool do."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_backends_of_vouched_roles_make_room_and_end_when_idle(vouched):
         wires[role] = Wire.login("127.0.0.1", vouched.pool_port, user=role, password=PASSWORD)
     for _ in range(2):
         for role, wire in wires.items():
-            # for so long that how its backend has logged in says nothing of another
+            # long enough that the login of the role's last backend says nothing about another backend
             vouched.sql("SELECT pg_sleep(1.1)")
             assert wire.query("SELECT session_user") == [[role]]
     vouched.set_parameters({"pg_baton.backend_idle_timeout": "1s"})
@@ -60,7 +60,7 @@ def test_backends_of_vouched_roles_make_room_and_end_when_idle(vouched):
 
 @pytest.mark.parametrize("order", ["before", "after"])
 def test_role_locked_out_meanwhile_keeps_its_sessions_and_pool(make_cluster, run, order):
-    """As on a direct connection, where who is in is not asked again."""
+    """As on a direct connection: the server does not check a session again after its login."""
     libraries = [str(built_library(run, "login_audit")), "pg_baton"]
     cluster = make_cluster(
         parameters={
@@ -82,7 +82,7 @@ def test_role_locked_out_meanwhile_keeps_its_sessions_and_pool(make_cluster, run
             return stranger.log_in("alice", "postgres", PASSWORD)[-1].type == "E"
 
     wait_until(is_banned, what="she is banned")
-    # which takes another backend
+    # this query takes another backend
     assert second.query("SELECT session_user") == [["alice"]]
     first.query("COMMIT")
     ((backends,),) = cluster.sql("SELECT count(*) FROM pg_baton_backends")

@@ -1,6 +1,6 @@
-"""What clients have said in confidence is not kept in the dispatcher's memory any
-longer than it is of use: whoever reads that memory finds what is on its way just
-then, and what sessions have, and nothing of what has been.
+"""The dispatcher keeps confidential data of clients in its memory no longer than it
+needs them: a process that reads that memory finds the data that are on their way at
+that moment and the data that sessions have, but no earlier data.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ CREATE EXTENSION pg_baton;
 CREATE ROLE in_clear LOGIN PASSWORD 'a {password}';
 CREATE ROLE nobody LOGIN PASSWORD 'another';
 """
-# Longer than TLS's records, and than what a relay reads at once.
+# More than a record of TLS holds, and more than a relay reads at once.
 LARGE = 200_000
 
 
@@ -52,8 +52,8 @@ def server(run, request, password):
     cluster = run.cluster(
         f"forgets {request.param}",
         parameters={
-            # Whoever comes takes it from who was there, whose context is stored then. With a
-            # second one, started because somebody waited, both would stay where they are.
+            # A session that comes takes the backend from the last session, whose context is stored then.
+            # With a second backend, started because a session waited, both would stay where they are.
             "pg_baton.max_backends": 2 if request.param == "forced" else 1,
             "pg_baton.force_migration": request.param == "forced",
             "pg_baton.dispatcher_log": "debug",
@@ -86,7 +86,7 @@ def test_what_tls_clients_send_and_are_sent_is_not_kept(server):
 
 
 def test_what_waits_at_a_relay_is_not_kept_when_it_has_gone_on(server):
-    """In both directions: neither reads for a while what the other has written."""
+    """In both directions: for a while, each side does not read what the other side has written."""
     asked, answered = marker(), marker()
     with open_wire(server, secure=True) as wire:
         wire.log_in("postgres", "postgres")
@@ -108,7 +108,7 @@ def test_a_password_is_not_kept_when_it_has_let_its_role_in(server, password, se
         application_name=password[::-1],
     ) as session:
         session.execute("SELECT 1")
-        # The search finds what is there.
+        # The search finds data that are in the memory.
         assert is_kept(server, password[::-1])
         assert_forgotten(server, password)
 
@@ -122,7 +122,7 @@ def test_a_wrong_password_is_not_kept(server, secure, length):
         wire.send(startup({"user": "in_clear", "database": "postgres"}))
         assert wire.read().type == "R"
         whole = message("p", text.encode() + b"\0")
-        # In pieces, as a slow network brings it.
+        # The message comes in pieces, as on a slow network.
         for at in range(0, len(whole), 7 if length < 100 else 999):
             wire.send(whole[at : at + (7 if length < 100 else 999)])
             time.sleep(0.005)

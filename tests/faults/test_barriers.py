@@ -1,7 +1,7 @@
 """A statement that waits until all processes of the server have taken notice
-(DROP DATABASE does, by a barrier) waits for none that waits for the dispatcher,
-nor for one that was just starting; and who is told to end does not wait for the
-dispatcher either."""
+(DROP DATABASE does, by a barrier) does not wait for a process that waits for the
+dispatcher, nor for a process that was just starting; and a backend that is told
+to end does not wait for the dispatcher either."""
 
 from __future__ import annotations
 
@@ -47,13 +47,13 @@ def dispatcher_stopped(cluster) -> Iterator[None]:
 
 
 def drop(cluster) -> None:
-    """Must come to an end."""
+    """Drops the database; the statement must come to an end."""
     with Wire.login(HOST, cluster.port, timeout_s=30) as admin:
         admin.query("DROP DATABASE wanted", timeout_s=30)
 
 
 def is_asleep(pid: int) -> bool:
-    """In a wait of the kernel's, for a second and longer."""
+    """True if the process has been in a wait of the kernel for a second or longer."""
     def switches() -> str:
         status = Path(f"/proc/{pid}/status").read_text()
         return "".join(line for line in status.splitlines() if line.startswith(("State", "voluntary")))
@@ -63,7 +63,7 @@ def is_asleep(pid: int) -> bool:
 
 
 def test_backend_that_is_not_welcomed_holds_up_no_barrier(cluster):
-    """It asks as those do that the dispatcher opens."""
+    """The backend attaches in the same way as a backend that the dispatcher opens."""
     memory = ControlMemory(cluster)
     slot = memory.header.backend_slots - 1
     words = memory.backend_slot(slot)
@@ -71,7 +71,7 @@ def test_backend_that_is_not_welcomed_holds_up_no_barrier(cluster):
         words.attach_token, words.state = 1, constant("BATON_BACKEND_STARTING")
         options = f"-c pg_baton.attach={slot}:1:10:0"
         wire.send(startup({"user": "postgres", "database": "postgres", "options": options, "_pq_.pg_baton": ""}))
-        # it is welcomed, or not, behind its first ReadyForQuery
+        # the backend is welcomed, or not, after its first ReadyForQuery
         wire.until_ready(20)
         wait_until(lambda: is_asleep(words.pid), what="a backend waits for its welcome")
         drop(cluster)
@@ -87,8 +87,8 @@ def one_waits(cluster) -> bool:
 
 
 def no_room(cluster, session) -> int:
-    """A backend gives this session back, and what it has to tell the stopped dispatcher is
-    more than the socket between them holds.  Its process."""
+    """A backend gives this session back, and has more to send to the stopped dispatcher than
+    the socket between them holds.  Returns the backend's process ID."""
     ((pid, _, _),) = [m.row() for m in session.until_ready(20) if m.type == "D"]
     wait_until(lambda: one_waits(cluster), what="it waits for room")
     return int(pid)
@@ -96,7 +96,7 @@ def no_room(cluster, session) -> int:
 
 @contextlib.contextmanager
 def much_to_tell(cluster) -> Iterator[Wire]:
-    # given back after its first transaction (pass_baton in idle.c)
+    # the session is given back after its first transaction (pass_baton in idle.c)
     with Wire.login(HOST, cluster.pool_port) as session:
         large = "length(set_config('my.large', repeat('x', 3000000), false))"
         session.send(query(f"SELECT harness.its_process(), {large}, pg_sleep(1)"))
@@ -126,7 +126,7 @@ def test_backend_without_room_to_send_ends_when_terminated(cluster, by):
             number = pid if by == "its process" else session.backend_pid
             assert cluster.sql(f"SELECT pg_terminate_backend({number})") == [(True,)]
             wait_until(lambda: not Path(f"/proc/{pid}").exists(), what="it has ended")
-        # what it had changed is lost, and the session must not go on without
+        # the session's change is lost, and the session must not go on without it
         with pytest.raises((Closed, OSError)):
             session.query("SELECT current_setting('my.large')")
     assert_healthy(cluster)
@@ -149,9 +149,9 @@ def test_backend_without_room_to_send_ends_when_the_server_stops(cluster):
             session.query("SELECT 1")
 
 
-# Where a process that enters itself among those that are signalled has noted how
-# far they are, and hears no signal yet: as ProcSignalInit() (procsignal.c) is about
-# to set MyProcSignalSlot, the last variable that it writes; its spinlock (18) is free.
+# Stops a starting process where it has noted the generation of the barriers, and receives
+# no signal yet: when ProcSignalInit() (procsignal.c) is about to set MyProcSignalSlot, the
+# last variable that the function writes; the spinlock of the slot (18) is free.
 STOP_IN_START = """
 set pagination off
 set breakpoint pending off
@@ -182,7 +182,7 @@ detach
 
 @needs_gdb
 def test_process_that_was_just_starting_holds_up_no_barrier(cluster):
-    """The server's own race (pg_process.c): a direct connection has it as well."""
+    """The race is the server's own (pg_process.c): a direct connection has it as well."""
     dropped = threading.Event()
     with tempfile.TemporaryDirectory() as name, Wire.login(HOST, cluster.port) as witness:
         directory = Path(name)

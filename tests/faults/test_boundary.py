@@ -1,4 +1,4 @@
-"""What happens to one session between two transactions is not another's."""
+"""Events that concern a session between two of its transactions do not affect another session."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.pool_only
 
 @pytest.fixture
 def cluster(make_cluster):
-    """One backend: who comes next comes to the same."""
+    """A cluster with one backend: the next session gets the same backend."""
     one = make_cluster(parameters={"pg_baton.max_backends": 1})
     one.sql("CREATE EXTENSION pg_baton")
     return one
@@ -36,7 +36,7 @@ def login_unix(cluster, **options) -> Wire:
 
 
 def knock(cluster, host: str, options: dict[str, str]) -> Wire:
-    """A client that is let in, and has not been greeted yet."""
+    """A client that is let in and has not been greeted yet."""
     wire = Wire.open(host, cluster.pool_port)
     wire.send(startup({"user": "nobody_yet", "database": "postgres", **options}))
     assert wire.read().type == "R"
@@ -46,7 +46,7 @@ def knock(cluster, host: str, options: dict[str, str]) -> Wire:
 @pytest.mark.parametrize("options", [{}, {"work_mem": "nonsense"}], ids=["greeted", "refused"])
 @pytest.mark.parametrize("how", ["close", "reset"])
 def test_client_that_leaves_before_its_greeting_takes_no_other(cluster, how, options):
-    """No backend has been started yet: the first is still to come when he leaves."""
+    """No backend has been started yet: the first is still to come when the client leaves."""
     cluster.sql("CREATE ROLE nobody_yet LOGIN")
     gone = knock(cluster, str(cluster.home) if how == "close" else "127.0.0.1", options)
     with knock(cluster, "127.0.0.1", {}) as next_one:
@@ -98,14 +98,14 @@ def times_woken(pid: int) -> int:
 
 
 def test_notification_during_slowly_read_answer_is_told_at_once(cluster):
-    """The end of a long answer does not fit into the socket, and the backend,
-    idle already, waits for room."""
+    """The end of a long answer does not fit into the socket, and the backend
+    is already idle and waits for room."""
     waits = "SELECT state FROM pg_stat_activity WHERE wait_event = 'ClientWrite' AND backend_type = 'client backend'"
     with login_unix(cluster) as listener:
         listener.query("LISTEN news")
         for rows in range(20, 2000, 6):
             sql = f"SELECT repeat('x', 1000) FROM generate_series(1, {rows})"
-            # idle again, and not yet, which is seen before the backend has read what it is asked
+            # The session is idle after this query, and not because the backend has yet to read it.
             written = (
                 "SELECT 1 FROM pg_baton_sessions s JOIN pg_stat_activity a USING (pid)"
                 f" WHERE s.state = 'idle' AND query = $${sql}$$"
@@ -122,14 +122,14 @@ def test_notification_during_slowly_read_answer_is_told_at_once(cluster):
         cluster.sql("NOTIFY news, 'hello'")
         wait_until(lambda: times_woken(pid) > before, what="the backend has been woken, and waits on")
         listener.until_ready()
-        # the timer that flushes statistics would wake it after ten seconds
+        # the timer that flushes statistics would wake the backend after ten seconds
         assert listener.read(5).type == "A"
     assert_healthy(cluster)
 
 
 def test_what_was_notified_before_unlisten_is_told(make_cluster):
-    """Also if UNLISTEN is there before the listener has woken of the
-    notification: a chance, hence so often."""
+    """The promise holds also if UNLISTEN arrives before the notification has woken the
+    listener. That happens by chance, hence the many turns."""
     cluster = make_cluster(parameters={"pg_baton.max_backends": 3})
     with login(cluster) as listener, login(cluster) as other:
         for turn in range(300):
@@ -140,13 +140,13 @@ def test_what_was_notified_before_unlisten_is_told(make_cluster):
 
 
 def test_checks_of_the_connection_end_with_the_command(make_cluster):
-    """PostgreSQL's timer for them runs on after a command, and must not look
-    for a client where none is waited for."""
+    """PostgreSQL's timer for these checks runs on after a command. It must not look
+    for a client while the backend waits for none."""
     one = make_cluster(
         parameters={"pg_baton.max_backends": 2, "pg_baton.min_backends": 1, "client_connection_check_interval": "1ms"}
     )
     one.sql("CREATE EXTENSION pg_baton")
-    # one that starts has none yet
+    # a backend that starts has no pid yet
     pids = "SELECT pid FROM pg_baton_backends WHERE pid IS NOT NULL ORDER BY pid"
     sessions = [login(one) for _ in range(4)]
     for session in sessions:
@@ -166,7 +166,7 @@ def test_checks_of_the_connection_end_with_the_command(make_cluster):
 @pytest.mark.parametrize("begin", [False, True], ids=["alone", "in a transaction"])
 @pytest.mark.parametrize("extended", [False, True], ids=["simple", "extended"])
 def test_what_is_left_of_a_failed_copy_holds_no_backend(cluster, extended, begin):
-    """The client notices the failure late: its data come with and after the answer."""
+    """The client notices the failure late: its data arrive with and after the answer."""
     cluster.sql("CREATE TABLE IF NOT EXISTS target (a int)")
     command = "COPY target FROM STDIN"
     bad = copy_data(b"bad\n")
@@ -180,22 +180,22 @@ def test_what_is_left_of_a_failed_copy_holds_no_backend(cluster, extended, begin
         copying.send(bad * 20, copy_done(), sync() if extended else b"")
         assert [m.fields()["C"] for m in copying.until_ready() if m.type == "E"] == ["22P02"]
         if begin:
-            # what comes between two commands of a transaction
+            # data that arrive between two commands of a transaction
             copying.send(bad * 20000, bad[:7])
             copying.send(bad[7:], copy_fail("too late"))
             copying.query("ROLLBACK")
         assert other.query("SELECT 2") == [["2"]]
-        # to a session that no backend holds
+        # data for a session that no backend holds
         copying.send(bad * 20000, copy_done())
         assert other.query("SELECT 3") == [["3"]]
-        # and to one that a backend holds
+        # and for a session that a backend holds
         assert copying.query("SELECT 4") == [["4"]]
         copying.send(bad * 3, copy_fail("too late"))
         assert other.query("SELECT 5") == [["5"]]
         copying.send(bad * 3, bad[:7])
         copying.send(bad[7:], query("SELECT 6"))
         assert [m.row() for m in copying.until_ready() if m.type == "D"] == [[b"6"]]
-        # an unnamed statement that has to be made again comes behind them
+        # an unnamed statement that has to be made again comes behind the data
         copying.ask(parse("SELECT 7") + sync())
         assert other.query("SELECT 8") == [["8"]]
         copying.send(bad * 3 + bind() + execute() + sync())

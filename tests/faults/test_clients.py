@@ -1,4 +1,4 @@
-"""Clients that die at the worst moment harm nobody else."""
+"""Clients that die at the worst moment harm no other session."""
 
 from __future__ import annotations
 
@@ -282,7 +282,7 @@ def test_half_a_startup_packet(server):
         wire = Wire.open("127.0.0.1", server.pool_port)
         wire.send(whole[:part])
         (wire.reset if part % 2 else wire.close)()
-    # One byte at a time is a whole packet in the end.
+    # Bytes that are sent one at a time make a whole packet in the end.
     wire = Wire.open("127.0.0.1", server.pool_port)
     for n in range(len(whole)):
         wire.send(whole[n : n + 1])
@@ -330,7 +330,7 @@ def test_half_open_connections_do_not_keep_others_out(server):
 
 
 def backend_pids(server) -> set[int]:
-    """Of those that are there; one that starts has none yet."""
+    """The PIDs of the backends that are there; a backend that starts has none yet."""
     return {pid for (pid,) in server.sql("SELECT pid FROM pg_baton_backends WHERE pid IS NOT NULL")}
 
 
@@ -352,8 +352,8 @@ def ask_and_vanish(wire: Wire, begin: bool) -> None:
 @pytest.mark.parametrize("begin", [False, True], ids=["idle", "in-transaction"])
 @pytest.mark.parametrize("leave_how", [ask_and_terminate, ask_and_vanish])
 def test_a_crowd_that_leaves_costs_no_backend(server, leave_how, begin):
-    """Terminate behind the last request, or a result nobody reads: the session
-    ends, the backend serves on. Else a restarted application forks them all anew."""
+    """After Terminate behind the last request, or a result that the client does not read, the
+    session ends and the backend serves on. Else a restarted application forks all backends anew."""
     assert_serves(server)
     before = backend_pids(server)
     for _ in range(20):
@@ -363,8 +363,8 @@ def test_a_crowd_that_leaves_costs_no_backend(server, leave_how, begin):
 
 
 def test_batch_that_loses_its_client_midway_does_not_commit(server):
-    """The client is lost in what the first Execute tells it last, where nobody
-    looks for a cancel before the next message is read."""
+    """The client is lost while the first Execute sends its last data, where the server
+    looks for no cancel before it reads the next message."""
     server.sql("CREATE TABLE IF NOT EXISTS of_the_lost (a int)")
     for port in (server.port, server.pool_port):
         wire = Wire.login("127.0.0.1", port)

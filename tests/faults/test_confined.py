@@ -1,4 +1,4 @@
-"""Who controls the dispatcher has not got the server's files by that."""
+"""An attacker that controls the dispatcher does not thereby control the server's files."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ pytestmark = [pytest.mark.pool_only, pytest.mark.skipif(not LANDLOCK, reason="th
 
 
 def in_dispatcher(cluster, *calls: str) -> list[tuple[int, int]]:
-    """What each call answers when the dispatcher's event loop makes it, and errno."""
+    """The result of each call when the dispatcher's event loop makes it, and errno."""
     (pid,) = cluster.dispatcher_pids()
     command = ["gdb", "-p", str(pid), "-batch", "-nx", "-ex", "thread 1"]
     for call in calls:
@@ -51,15 +51,15 @@ def test_a_dispatcher_writes_no_file_and_starts_no_program(make_cluster):
         f"ptrace(16, {cluster.postmaster_pid()}, 0, 0)": errno.EPERM,
     }
     assert in_dispatcher(cluster, *calls) == [(-1, why) for why in calls.values()]
-    # what it reads at a reload it reads still
+    # the dispatcher can still read the files that it reads at a reload
     ((number, _),) = in_dispatcher(cluster, f'open64("PG_VERSION", {os.O_RDONLY})')
     assert number > 0
     assert_healthy(cluster)
 
 
 def test_no_dispatcher_thread_keeps_rights_that_others_gave_up(make_cluster):
-    """Who controls the process has all of its threads; one that writes the log, whatever
-    is logged. One writes it to the collector's pipe only."""
+    """An attacker that controls the process has all of its threads. The thread that writes the
+    log exists whatever is logged; it writes to the collector's pipe only."""
     cluster = make_cluster(parameters={"pg_baton.dispatcher_log": "error", "logging_collector": True})
     cluster.sql("CREATE EXTENSION pg_baton")
     (pid,) = cluster.dispatcher_pids()

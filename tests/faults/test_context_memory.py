@@ -1,5 +1,5 @@
-"""More than pg_baton.session_memory holds: who does not fit keeps his backend, and
-loses nothing."""
+"""More than pg_baton.session_memory holds: a session that does not fit keeps its backend
+and loses nothing."""
 
 from __future__ import annotations
 

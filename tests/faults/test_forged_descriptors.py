@@ -1,5 +1,5 @@
-"""Descriptors that come with messages which are to carry none, or others, are closed
-again; and who writes into a pool's ready queue harms nobody else."""
+"""Descriptors that come with messages which should carry none, or others, are closed
+again; a process that writes into a pool's ready queue harms no other pool."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ TICKET = 0x1234567890ABCD01
 QUEUE = 6  # Source::Queue, dispatcher/src/shell/events.rs
 SO_PASSPIDFD = 76  # asm-generic/socket.h, Linux 6.5
 
-# The name of what is sent, by which it is found again.
+# The name of the file whose descriptors are sent, by which the tests find them again.
 MARK = "marker of the tests"
 
 
@@ -67,7 +67,7 @@ class World:
         return session
 
     def backend(self, database: str = "postgres") -> tuple[int, int]:
-        """Slot and process of the one that this database has."""
+        """Slot and process of the only backend of this database."""
         found = f"SELECT slot, pid FROM pg_baton_backends WHERE database = '{database}' AND pid IS NOT NULL"
         wait_until(lambda: len(self.cluster.sql(found)) == 1, what="it is there")
         ((slot, pid),) = self.cluster.sql(found)
@@ -81,8 +81,8 @@ class World:
         return found
 
     def end(self, process: int) -> socket.socket:
-        """That backend's end of its pool's ready queue: the one pair of packet sockets made by the
-        dispatcher of which both have an end."""
+        """That backend's end of its pool's ready queue: the only pair of packet sockets made by
+        the dispatcher of which both processes have an end."""
         theirs = descriptors(process)
         for number in os.listdir(f"/proc/{self.impostor.pid}/fd"):
             name = os.readlink(f"/proc/{self.impostor.pid}/fd/{number}")
@@ -141,7 +141,7 @@ def test_the_launcher_keeps_nothing_that_is_sent_to_it(make_cluster, mark):
     with world.impostor.channel() as channel:
         for _ in range(20):
             send_descriptors(channel, frame("LOGIN_QUESTION", 0, question()), [mark] * 7)
-    world.come("new", "another").finish()  # it has answered since
+    world.come("new", "another").finish()  # the launcher has answered since
     assert marked(launcher) == 0
     assert_healthy(world.cluster)
 
@@ -191,7 +191,7 @@ def test_querying_backend_keeps_nothing_sent_with_the_answer(make_cluster, mark)
 
 @contextlib.contextmanager
 def sockets_of_all_kinds() -> Iterator[dict[str, int]]:
-    """What may come in the place of a client's connection."""
+    """Descriptors that may come in the place of a client's connection."""
     with contextlib.ExitStack() as stack:
 
         def kept(one):
@@ -238,11 +238,11 @@ SILENT = ("packets", "datagrams", "not connected", "listening", "an epoll", "an 
 
 
 def test_no_content_of_a_queue_harms_another_pool(make_cluster, mark):
-    """Of the pool's backend; another pool's session has its own."""
+    """The queue is that of one pool's backend; the session of another pool has its own backend."""
     world = World(make_cluster, **{"pg_baton.max_backends": 2})
     other = world.come("other", "another")
     ((others,),) = world.cluster.sql("SELECT id FROM pg_baton_sessions WHERE database = 'another'")
-    # it keeps its place
+    # this session keeps its backend
     other.query("BEGIN")
     other_backend = world.backend("another")[1]
     before = len(descriptors(other_backend))
@@ -262,7 +262,7 @@ def test_no_content_of_a_queue_harms_another_pool(make_cluster, mark):
         except (QueryFailed, *GONE):
             pass
         except TimeoutError:
-            # it is served by another socket, which says nothing
+            # its backend serves another socket, which sends nothing
             assert what in SILENT, what
             world.cluster.sql(f"SELECT pg_terminate_backend({pid})")
         busy.close()
@@ -295,7 +295,7 @@ def test_no_content_of_a_queue_harms_another_pool(make_cluster, mark):
         for what, number in kinds.items():
             for name in (own, others + (1 << 32)):
                 forge(what, frame("ASSIGN", name), [number])
-            # as the socket of a session that is there
+            # as the socket of a session that exists
             new = world.come("new")
             session = world.session("new")
             forge(f"{what} of another session", frame("ASSIGN", session), [number])
@@ -307,7 +307,7 @@ def test_no_content_of_a_queue_harms_another_pool(make_cluster, mark):
 
 
 def test_only_the_dispatcher_can_put_anything_into_a_queue(make_cluster, mark):
-    """Neither for another backend, nor for good into the dispatcher's end."""
+    """A backend can put nothing there for another backend, and nothing that stays into the dispatcher's end."""
     world = World(make_cluster)
     with world.come("one") as session:
         with world.end(world.backend()[1]) as queue:
@@ -327,13 +327,13 @@ def test_shut_queue_costs_the_backends_of_its_pool_and_no_cpu(make_cluster):
         with world.end(pid) as queue:
             queue.shutdown(socket.SHUT_RDWR)
         waiting.send(query("SHOW my.own"))
-        # it could have been any of the backends, and there is but one
+        # any backend of the pool could have shut the queue, and there is only one
         assert [m.fields()["C"] for m in busy.until_closed(20) if m.type == "E"] == ["57P01"]
         assert [m.row() for m in waiting.until_ready(20) if m.type == "D"] == [[b"waiting"]]
         assert world.backend()[1] != pid
         assert_nothing_spins(world.cluster)
         assert other.query("SHOW my.own") == [["other"]]
-        # the next has another queue
+        # the next backend has another queue
         with world.come("third") as third:
             waiting.query("BEGIN")
             third.send(query("SHOW my.own"))
@@ -349,7 +349,7 @@ def test_shut_queue_costs_the_backends_of_its_pool_and_no_cpu(make_cluster):
 
 
 def test_descriptors_that_the_kernel_adds_are_closed(make_cluster):
-    """Who has the queue's end, too, asks for one of the sender's process."""
+    """Another process that has the queue's end requests a descriptor of the sender's process."""
     world = World(make_cluster)
     one, other = world.come("one"), world.come("other")
     _, pid = world.backend()

@@ -1,5 +1,5 @@
-"""Whatever messages a dispatcher gone wrong sends, the server does not crash, and a
-dispatcher that is well serves on."""
+"""Whatever messages a faulty dispatcher sends, the server does not crash, and a healthy
+dispatcher serves on."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ class World:
         assert "was terminated by signal 6" not in log and "was terminated by signal 7" not in log, what
 
     def comes(self, **parameters: str) -> Wire:
-        """To the server's own port, as the dispatcher would for a client."""
+        """Connects to the server's own port, as the dispatcher would for a client."""
         wire = Wire.open(HOST, self.cluster.port)
         wire.send(startup({"user": "postgres", "database": "postgres"} | parameters))
         return wire
 
     def opens(self, slot: int) -> Wire:
-        """A backend of the pool's, for the bootstrap superuser."""
+        """Opens a backend of the pool for the bootstrap superuser."""
         words = self.memory.backend_slot(slot)
         words.attach_token = 1
         words.state = constant("BATON_BACKEND_STARTING")
@@ -104,7 +104,7 @@ def test_no_client_that_it_gives_to_a_backend_crashes_the_server(make_cluster):
                 peer.close()
                 wire.close()
                 world.assert_lives(what)
-        # what is no socket
+        # descriptors that are not sockets
         for path, secure in (("/dev/null", 0), ("/dev/null", 1), ("/etc/passwd", 0), ("/etc/passwd", 1)):
             wire = world.with_ticket()
             peer, _ = listener.accept()
@@ -138,7 +138,7 @@ def test_no_answer_about_a_native_session_crashes_the_server(make_cluster):
             theirs.close()
             assert heard(peer) == constant("BATON_MSG_NATIVE_IN"), what
             peer.send(lie)
-            # it is let in, or told why not
+            # the client is let in, or told the reason why not
             told = Wire(ours).until_ready(20) if what not in ("why, and no detail", "half NATIVE_ANSWER of 0") else []
             assert what == "why, and no detail" or told == [] or told[-1].type in "ZE", what
             ours.close()
@@ -178,13 +178,13 @@ def test_no_welcome_crashes_the_server(make_cluster):
 
 
 def test_no_question_to_the_launcher_crashes_the_server(make_cluster):
-    """It ends a dispatcher whom it does not understand, and starts another."""
+    """The launcher ends a dispatcher that it does not understand, and starts another."""
     world = World(make_cluster)
-    # by the launcher, as it does not end by itself
+    # the launcher ends the dispatcher, which does not end by itself
     world.cluster.expect_in_log(r"dispatcher \(PID \d+\) has ended: child process was terminated by signal 9")
     launcher = "SELECT pid FROM pg_stat_activity WHERE backend_type = 'pg_baton launcher'"
     before = world.cluster.sql(launcher)
-    # understood, and answered: to who asked nothing
+    # the launcher understands these, and answers a dispatcher that has not asked
     harmless = {
         "nobody": question(user=string(b"\xff\xfe")),
         "a long name": question(user=string(b"x" * 60000)),
@@ -218,7 +218,7 @@ def test_no_question_to_the_launcher_crashes_the_server(make_cluster):
 
 @pytest.mark.parametrize("busy", [False, True], ids=["idle", "in a transaction"])
 def test_no_message_to_a_backend_crashes_the_server(make_cluster, busy):
-    """Its session may end; another database's has its own."""
+    """The backend's session may end; a session of another database keeps its own state."""
     world = World(make_cluster)
     world.cluster.sql("CREATE DATABASE another TEMPLATE template0")
     other = Wire.login(HOST, world.cluster.pool_port, database="another")
@@ -256,6 +256,6 @@ def test_no_message_to_a_backend_crashes_the_server(make_cluster, busy):
     try:
         assert other.query("SHOW my.own") == [["other"]]
     except (Closed, ConnectionError):
-        pass  # a name that was its own was spoken of
+        pass  # some messages named this session, which may have ended it
     other.close()
     world.assert_healthy()

@@ -1,4 +1,4 @@
-"""Who lies to the dispatcher loses his connection, and nobody else anything."""
+"""A process that lies to the dispatcher loses its connection, and no other process or client loses anything."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ PARAMETER = constant("BATON_KIND_PARAMETER")
 # Stands for the session that the liar has been given.
 OWN = b"\xaa\xbb\xcc\xdd\xee\xff\x11\x22"
 
-# What a backend says of a session that it holds.
+# The messages of a backend about a session that it holds.
 OF_A_SESSION = {kind: PAYLOADS[kind] for kind in ("PUT", "DELETE", "RELEASE", "GREETED", "END")}
 
 
 def tell_lies(world: World, packets: dict[str, list[bytes]]) -> None:
-    """Each from a backend of its own, which serves a client of its own."""
+    """Sends each lie from a separate backend, which serves a separate client."""
     with nobody_starts(world.cluster):
         for what, lie in packets.items():
             client = world.ask()
@@ -37,7 +37,7 @@ def tell_lies(world: World, packets: dict[str, list[bytes]]) -> None:
                 liar.send(*(packet.replace(OWN, struct.pack("=Q", session)) for packet in lie))
                 assert liar.is_closed(), what
                 wait_until(liar.has_ended, what=f"its process has ended: {what}")
-            # as when a backend dies
+            # the client sees the same as when a backend dies
             client.until_closed(20)
             client.close()
     world.assert_unharmed()
@@ -53,7 +53,7 @@ def test_backend_cannot_speak_of_a_session_that_it_does_not_hold(make_cluster, p
             others["none"] = 0
         for whose, session in others.items():
             lies[f"{kind} of {whose}"] = [frame(kind, session, payload)]
-    # that it is dedicated is told of itself: by a session that there has been, at least
+    # a backend says of itself that it is dedicated, but has to name at least a session that has existed
     for whose, session in world.never().items():
         lies[f"DEDICATED of {whose}"] = [frame("DEDICATED", session, PAYLOADS["DEDICATED"])]
     tell_lies(world, lies)
@@ -67,7 +67,7 @@ def test_what_a_backend_says_too_late_is_dropped(make_cluster):
             session = late.assigned()
             for kind, payload in OF_A_SESSION.items():
                 late.send(frame(kind, world.ids["gone"], payload))
-            # it is heard still
+            # the dispatcher still hears the backend
             late.send(frame("END", session, word(constant("BATON_END_ERROR"))))
             client.until_closed(20)
             assert not late.has_ended()
@@ -126,7 +126,7 @@ def test_message_of_wrong_length_or_order_ends_its_backend(make_cluster):
 
 
 def test_what_is_not_a_backend_s_to_say_ends_it(make_cluster):
-    """Whatever message there is, as it would be right of somebody else."""
+    """The test sends every other message, as it would be right from its proper sender."""
     world = World(make_cluster, same_pool=True)
     session = int.from_bytes(OWN, "little")
     tell_lies(world, each(session, A_BACKEND_S))
@@ -145,7 +145,7 @@ def test_backend_report_on_itself_affects_no_session_it_names(make_cluster, kind
                 own = liar.assigned()
                 liar.send(frame(kind, session, PAYLOADS[kind]))
                 if kind == "DEDICATED":
-                    # it, and nobody else; heard in any order with what busy asks
+                    # the liar's session alone counts; the message and busy's query are heard in any order
                     wait_until(lambda: world.busy.query(counts) == [["1", "3"]], 20, whose)
                 liar.send(frame("END", own, word(constant("BATON_END_ERROR"))))
                 client.until_closed(20)
@@ -155,7 +155,7 @@ def test_backend_report_on_itself_affects_no_session_it_names(make_cluster, kind
 
 
 def test_a_session_that_has_ended_is_spoken_of_in_vain(make_cluster):
-    """The backend may not have known yet, and goes on."""
+    """The backend may not have known of the end yet, and goes on."""
     world = World(make_cluster, same_pool=True)
     with nobody_starts(world.cluster):
         client = world.ask()
@@ -164,7 +164,7 @@ def test_a_session_that_has_ended_is_spoken_of_in_vain(make_cluster):
             for kind, payload in OF_A_SESSION.items() | {("DEDICATED", PAYLOADS["DEDICATED"])}:
                 late.send(frame("END", session, word(constant("BATON_END_ERROR"))), frame(kind, session, payload))
                 client.until_closed(20)
-                # the next one is given to it
+                # the backend gets the next session
                 late.show_idle()
                 late.send(frame("RELEASE"))
                 client = world.ask()
@@ -176,7 +176,7 @@ def test_a_session_that_has_ended_is_spoken_of_in_vain(make_cluster):
 
 
 def test_a_session_that_was_given_back_is_its_backend_s_no_more(make_cluster):
-    """Who speaks of it ends, and it goes on elsewhere as it was."""
+    """A backend that speaks of it ends, and the session goes on elsewhere as it was."""
     world = World(make_cluster, same_pool=True)
     for kind, payload in OF_A_SESSION.items():
         with nobody_starts(world.cluster):
@@ -189,7 +189,7 @@ def test_a_session_that_was_given_back_is_its_backend_s_no_more(make_cluster):
                 liar.send(frame(kind, session, payload))
                 assert liar.is_closed(), kind
                 wait_until(liar.has_ended, what=f"its process has ended: {kind}")
-        # nothing was set there
+        # the message has set nothing in the session
         told = client.ask(query("SHOW my.own"), timeout_s=20)
         assert [m.fields()["C"] for m in told if m.type == "E"] == ["42704"], kind
         client.finish()
@@ -212,7 +212,7 @@ def test_backend_retiring_twice_counts_once_and_gets_no_session(make_cluster, of
                     liar.give_back(session, shows_idle=False)
                 liar.send(frame("RETIRING", 0, retiring()), frame("RETIRING", 0, retiring(b"why")))
                 wait_until(liar.is_heard, 20, "it is heard")
-                liar.all_received()  # it may have been poked for the session
+                liar.all_received()  # the dispatcher may have poked it for the session
                 if of == "nobody":
                     liar.show_idle()
                 other = world.ask()
@@ -228,13 +228,13 @@ def test_backend_retiring_twice_counts_once_and_gets_no_session(make_cluster, of
     world.assert_unharmed()
 
 
-# Who says so has no backend of the pool's: a native session's, or a login's that the
-# server decides.
+# The sender is no backend of the pool. It is the process of a native session, or of a login
+# that the server decides.
 TICKETS = {"native": "NATIVE_IN", "login": "AUTHENTICATED", "gss": "STARTUP"}
 
 
 class Ticket:
-    """A client whom a process of the server is to take, and a liar who shows the ticket."""
+    """A client that a process of the server is to take, and a liar that shows the ticket."""
 
     def __init__(self, world: World, user: str) -> None:
         self.world = world
@@ -259,7 +259,7 @@ class Ticket:
         return peer
 
     def assert_not_let_in(self) -> None:
-        """The end, and before it no word that it is welcome."""
+        """The client's connection ends, and no earlier message lets the client in."""
         assert [told.type for told in self.client.until_closed(20) if told.type != "E"] == []
         self.client.close()
 
@@ -275,7 +275,7 @@ def make_ticket_world(make_cluster) -> World:
             "local all all trust",
         ],
         setup="CREATE ROLE native LOGIN; CREATE ROLE login LOGIN",
-        # The stopped postmaster's backlog, from 16 on twice this, has room for all tickets.
+        # The backlog of the stopped postmaster (from 16 on twice this) has room for all tickets.
         **{"pg_baton.native_dbuser_names": "_/native", "max_connections": 200},
     )
 
@@ -285,7 +285,7 @@ def test_backend_loses_a_taken_client_by_any_message_but_login(make_cluster, kin
     world = make_ticket_world(make_cluster)
     own = TICKETS[kind]
     in_order = [frame(own, 0, PAYLOADS[own])]
-    # whose turn it is, says who authenticates
+    # a process that authenticates a client may also say whose turn it is
     own_words = {own} if kind == "gss" else {own, "AWAITS_CLIENT"}
     lies = each(0, own_words) | each(world.ids["busy"], own_words)
     lies |= {
@@ -355,7 +355,7 @@ def resident_mib(pid: int) -> int:
 
 @pytest.mark.parametrize("what", ["one value", "many values", "many deletions"])
 def test_endless_messages_of_a_backend_are_kept_within_bounds(make_cluster, what):
-    """And it takes nothing of what others have."""
+    """The backend takes nothing from the memory of other sessions."""
     world = World(make_cluster, same_pool=True, **{"pg_baton.session_memory": "16MB"})
     (dispatcher,) = world.cluster.dispatcher_pids()
     with nobody_starts(world.cluster):
@@ -378,18 +378,18 @@ def test_endless_messages_of_a_backend_are_kept_within_bounds(make_cluster, what
                     most = max(most, resident_mib(dispatcher))
             if what == "one value":
                 liar.send(frame("PUT", session, b"its end"))
-            # it is heard still
+            # the dispatcher still hears the backend
             liar.send(frame("END", session, word(constant("BATON_END_ERROR"))))
             client.until_closed(20)
             assert not liar.has_ended()
-            # of 180 MB
+            # of 180 MB that the liar has sent
             assert most - before < 60
     world.assert_unharmed()
 
 
 @pytest.mark.parametrize("what", ["one value", "many values"])
 def test_client_is_told_that_too_much_staged_data_does_not_fit(make_cluster, what):
-    """The client's own message; the backend lives, and so does whoever else is there."""
+    """The message is the client's own. The backend lives on, and so do all other sessions."""
     world = World(make_cluster, same_pool=True, **{"pg_baton.session_memory": "16MB"})
     with nobody_starts(world.cluster):
         client = world.ask()
@@ -445,7 +445,7 @@ def test_a_stranger_at_the_control_socket_is_turned_away(make_cluster):
         packets[f"{kind} that begins as a hello"] = [frame(kind, world.ids["busy"], version + secret + word(1))]
     for what, said in packets.items():
         with Peer(world.cluster) as stranger:
-            with contextlib.suppress(BrokenPipeError):  # it was turned away in between
+            with contextlib.suppress(BrokenPipeError):  # the dispatcher turned it away in between
                 stranger.send(*said)
             assert stranger.is_closed(), what
     world.assert_unharmed()
@@ -461,8 +461,8 @@ def test_a_process_of_another_layout_is_told_both_versions(cluster_with):
 
 
 def test_dispatcher_does_not_wait_for_unidentified_peers(make_cluster):
-    """More of them than there is room for keep nobody from coming, and one by
-    himself is sent away."""
+    """More such peers than there is room for keep no process from connecting, and a
+    single such peer is sent away."""
     world = World(make_cluster, same_pool=True)
     silent = [Peer(world.cluster) for _ in range(world.memory.header.backend_slots + 300)]
     try:
@@ -475,7 +475,7 @@ def test_dispatcher_does_not_wait_for_unidentified_peers(make_cluster):
 
 @pytest.mark.parametrize("then", ["asks on and never reads", "asks something else"])
 def test_database_hold_ends_on_other_requests_or_unread_answers(make_cluster, then):
-    """Else answers would pile up, or the hold last for ever."""
+    """Otherwise answers would pile up, or the hold would last for ever."""
     world = World(make_cluster, same_pool=False)
     asks = word(constant("BATON_LAYOUT_VERSION")) + struct.pack("=Q", world.memory.header.secret)
     holds = frame("HELLO_QUERY", 0, asks + word(constant("BATON_QUERY_LEAVE_DATABASE")) + b"\0" + string(b"postgres"))
@@ -485,6 +485,6 @@ def test_database_hold_ends_on_other_requests_or_unread_answers(make_cluster, th
             holder.send(holds)
             holder.send(*([sessions] if then == "asks something else" else [holds] * 5000))
         assert holder.is_closed()
-    # for whom a backend has to start
+    # a backend has to start for this client
     assert world.come("client", **world.place).query("SHOW my.own") == [["client"]]
     world.assert_unharmed()

@@ -15,7 +15,7 @@ from harness.wire import Wire
 
 pytestmark = pytest.mark.pool_only
 
-# A pipe holds 64 kB: each login is two lines of the dispatcher's with its name.
+# A pipe holds 64 kB; the dispatcher logs two lines for each login, with this name.
 LOGINS = 600
 NAME = "x" * 60
 # sys/ptrace.h
@@ -23,8 +23,8 @@ PTRACE_SEIZE, PTRACE_INTERRUPT = 0x4206, 0x4207
 
 
 def test_a_log_that_takes_nothing_holds_up_no_session(make_cluster):
-    """Directly, backends that have something to log would wait for the collector;
-    one line of the dispatcher's must not have all sessions wait."""
+    """On a direct connection, a backend with a line to log would wait for the collector;
+    a line of the dispatcher must not make all sessions wait."""
     cluster = make_cluster(
         parameters={
             "pg_baton.max_backends": 2,
@@ -57,7 +57,7 @@ def test_a_log_that_takes_nothing_holds_up_no_session(make_cluster):
             assert one.query("SELECT 2") == other.query("SELECT 2") == [["2"]]
         finally:
             os.kill(collector, signal.SIGCONT)
-        # None of so few is lost.
+        # The lines are few enough that none is lost.
         wait_until(
             lambda: collected().count("connection authorized") >= before + LOGINS,
             what="the lines that waited are written",
@@ -66,15 +66,15 @@ def test_a_log_that_takes_nothing_holds_up_no_session(make_cluster):
 
 
 def halt(thread: int) -> None:
-    """Until this process ends, or the thread's; SIGSTOP would halt all of its process."""
+    """Halts it until this process or the thread's process ends; SIGSTOP would halt the whole process."""
     libc = ctypes.CDLL(None, use_errno=True)
     for request in (PTRACE_SEIZE, PTRACE_INTERRUPT):
         assert libc.ptrace(request, thread, None, None) == 0, os.strerror(ctypes.get_errno())
 
 
 def test_a_log_file_has_the_line_of_a_login_that_was_answered(make_cluster):
-    """As directly: who looks after its answer finds the line (PostgreSQL's own tests do).
-    A thread of its own would come to it later, on a machine at work."""
+    """As on a direct connection, a client that looks after its answer finds the line (PostgreSQL's own
+    tests do). A thread of its own would write the line later, on a busy machine."""
     cluster = make_cluster(parameters={"pg_baton.max_backends": 2, "log_connections": True})
     (dispatcher,) = cluster.dispatcher_pids()
     for comm in Path(f"/proc/{dispatcher}/task").glob("*/comm"):

@@ -1,5 +1,5 @@
-"""Whoever a backend had when it died has ended, or is heard again by somebody: whatever
-it said of itself before."""
+"""A session that a backend had when it died ends, or another backend hears it again:
+whatever the backend said of itself before."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.pool_only
 
 RETIRING = frame("RETIRING", 0, retiring())
 
-# What a backend says before it dies; the session is one that there has been.
+# Messages of a backend before it dies; the session that they name has existed, and is gone.
 SAYS = {
     "nothing": lambda gone: [],
     "RETIRING": lambda gone: [RETIRING],
@@ -27,12 +27,12 @@ SAYS = {
     "RETIRING, RELEASE": lambda gone: [RETIRING, frame("RELEASE")],
 }
 
-# Beside it a backend of its pool is in a transaction, or it is the pool's only one.
+# Another backend of the pool is in a transaction, or the liar is the pool's only backend.
 MATES = {"another lives": True, "it is the last": False}
 
 
 def served(world: World) -> tuple[Wire, Backend, int]:
-    """A client, who has its answer from a liar that holds its session still."""
+    """A client that has its answer from a liar, which still holds the session."""
     client = world.ask()
     liar = world.liar()
     session = liar.assigned()
@@ -48,7 +48,7 @@ def says_and_dies(world: World, liar: Backend, says: str) -> None:
 
 
 def is_served_by_another(world: World, client: Wire, session: int) -> None:
-    """One that starts as somebody waits."""
+    """Another backend starts as the session waits, and serves it."""
     with world.liar() as other:
         assert other.assigned() == session
         other.answer()
@@ -86,7 +86,7 @@ def test_session_sent_to_a_backend_that_dies_is_heard_again(make_cluster, mate):
 
 @pytest.mark.parametrize("mate", MATES)
 def test_session_ends_if_a_backend_reads_its_request_and_dies(make_cluster, mate):
-    """Nobody would ever answer it."""
+    """No other backend could answer that request."""
     world = World(make_cluster, same_pool=MATES[mate])
     with nobody_starts(world.cluster):
         for says in SAYS:
@@ -102,7 +102,7 @@ def test_session_ends_if_a_backend_reads_its_request_and_dies(make_cluster, mate
 @pytest.mark.parametrize("mate", MATES)
 @pytest.mark.parametrize("named", ["by the session alone", "by nobody's slot but a mate's"])
 def test_session_in_place_ends_with_a_backend_that_reports_exit(make_cluster, mate, named):
-    """Whatever its words say in which it and the session name each other."""
+    """The session ends whatever is in the words in which it and the backend name each other."""
     world = World(make_cluster, same_pool=MATES[mate])
     busy = world.memory.session_slot(world.ids["busy"])
     with nobody_starts(world.cluster):

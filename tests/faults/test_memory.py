@@ -1,5 +1,5 @@
-"""A backend that gets no memory: its session is told what a direct connection
-is told, and nobody else notices.  Nor if it gets no descriptors.
+"""A backend that gets no memory: its session gets the error that a direct connection
+gets, and no other session notices.  The same holds if it gets no descriptors.
 
 The kernel refuses memory to single backends here (RLIMIT_DATA, which counts
 the heap and not the stack), so that the machine is never short of it.
@@ -22,7 +22,7 @@ from harness.wire import Closed, LoginFailed, Message, Wire, bind, execute, pars
 HOST = "127.0.0.1"
 MB = 1 << 20
 
-# Its runtime asks for memory of its own and ends the process that gets none.
+# The runtime of AddressSanitizer asks for memory of its own and ends a process that gets none.
 not_sanitized = pytest.mark.skipif(
     "libasan" in os.environ.get("BATON_TEST_PRELOAD", ""), reason="AddressSanitizer cannot run out of memory"
 )
@@ -31,23 +31,23 @@ SETUP = ["CREATE TABLE plain (a int)", "SELECT lo_create(4711)"]
 
 
 def starve(pid: int, spare: int) -> bool:
-    """No more heap than it has, and `spare` bytes, if it is still there."""
+    """Limits a process to the heap that it has and `spare` bytes; False if it does not exist any more."""
     try:
         status = Path(f"/proc/{pid}/status").read_text()
     except (FileNotFoundError, ProcessLookupError):
         return False
-    # One that has ended, and not been waited for, has no memory.
+    # A process that has ended and that its parent has not waited for has no memory.
     used = re.search(r"VmData:\s+(\d+) kB", status)
     return used is not None and _limit(pid, str(int(used.group(1)) * 1024 + spare))
 
 
 def feed(pid: int) -> None:
-    """As before, if it is still there."""
+    """Takes the limit back, if the process still exists."""
     _limit(pid, "unlimited")
 
 
 def _limit(pid: int, soft: str) -> bool:
-    # As the server's user: root may not everywhere.
+    # As the server's user: root may not do this everywhere.
     try:
         run_as_server_user(["prlimit", f"--pid={pid}", f"--data={soft}:"])
     except RuntimeError:
@@ -85,7 +85,7 @@ GREEDY = [
 
 
 def out_of_memory(server, port: int) -> list[str]:
-    """What a session is told that runs out of memory in a transaction."""
+    """The errors and states that a session gets when it runs out of memory in a transaction."""
     lines = []
     with Wire.login(HOST, port) as session, Wire.login(HOST, port) as witness:
         session.query("SET my.own = 'kept'")
@@ -122,14 +122,14 @@ def test_session_out_of_memory_gets_server_error_and_goes_on(server):
 
 
 def fill(session: Wire, number: int) -> None:
-    """A context of some hundred kilobytes, all of it the session's own."""
+    """Gives the session a context of some hundred kilobytes, all of it its own."""
     for part in range(4):
         session.query(f"SELECT set_config('my.part{part}', repeat('{number}', 100000), false)")
         session.query(f"PREPARE mine{part} AS SELECT '{number}', '{'z' * 50000}'")
 
 
 class Told(Exception):
-    """An error that a session was told, or its end."""
+    """A session got an error, or it ended."""
 
     def __init__(self, messages: list[Message]) -> None:
         self.ended = messages[-1:] == [] or messages[-1].type != "Z"
@@ -137,7 +137,7 @@ class Told(Exception):
 
 
 def ask(session: Wire, *parts: bytes) -> list[list[str]]:
-    """The rows of an answer; Told if it is not a good one."""
+    """The rows of an answer; raises Told if the answer has an error or the session ends."""
     messages: list[Message] = []
     try:
         session.send(*parts)
@@ -151,7 +151,7 @@ def ask(session: Wire, *parts: bytes) -> list[list[str]]:
 
 
 def use(session: Wire, number: int) -> None:
-    """Whatever is answered is the session's own."""
+    """Checks that each answer is the session's own; raises Told for an error."""
     own = "SELECT left(current_setting('my.part3'), 3), length(current_setting('my.part0'))"
     assert ask(session, query(own)) == [[str(number) * 3, "100000"]]
     assert [row[0] for row in ask(session, query("EXECUTE mine2"))] == [str(number)]
@@ -162,11 +162,11 @@ def use(session: Wire, number: int) -> None:
 
 
 def starved_turns(server, sessions: list[Wire], spare_kb: int) -> list[str]:
-    """What the sessions are told while their backends get no more memory."""
+    """The errors and ends that the sessions get while their backends get no more memory."""
     told: list[str] = []
     for number, session in enumerate(sessions):
         fill(session, number)
-    # One that ended with the sessions before these may be listed, and then be gone.
+    # A backend that ended with the sessions before these may be listed, and then be gone.
     pids = [pid for (pid,) in server.sql("SELECT pid FROM pg_baton_backends WHERE pid IS NOT NULL")]
     starved = [pid for pid in pids if starve(pid, spare_kb * 1024)]
     alive = dict(enumerate(sessions))
@@ -186,7 +186,7 @@ def starved_turns(server, sessions: list[Wire], spare_kb: int) -> list[str]:
     finally:
         for pid in starved:
             feed(pid)
-    # Who is to end may not have heard of it before; all others go on.
+    # A session that is to end may learn of its end only now; all others go on.
     turn()
     before = len(told)
     turn()
@@ -197,8 +197,8 @@ def starved_turns(server, sessions: list[Wire], spare_kb: int) -> list[str]:
 @not_sanitized
 @pytest.mark.pool_only
 def test_backend_without_context_memory_harms_only_its_session(server):
-    """Putting a session in place needs memory, too. That one may end, and is told
-    why; no other ends, and none is given less than what it had."""
+    """Putting a session in place needs memory, too. That session may end, and gets
+    the reason; no other session ends, and none loses a part of its context."""
     told: list[str] = []
     for spare_kb in [*range(0, 1600, 40), *range(1600, 6000, 400)]:
         sessions = [Wire.login(HOST, server.pool_port) for _ in range(8)]
@@ -207,7 +207,7 @@ def test_backend_without_context_memory_harms_only_its_session(server):
         finally:
             for session in sessions:
                 session.finish()
-    # A session could not be put in place; whether a statement of its own fails, too, is chance.
+    # Some session could not be put in place. A statement of its own may fail, too, by chance.
     assert {"FATAL 53200"} <= set(told) <= {"ERROR 53200", "FATAL 53200", "ended"}, told
     assert_healthy(server)
 
@@ -217,14 +217,14 @@ def test_backend_without_context_memory_harms_only_its_session(server):
 def test_statement_too_long_to_describe_keeps_its_session_whole(make_cluster, name):
     server = make_cluster(parameters={"pg_baton.max_backends": 2})
     server.sql("CREATE EXTENSION pg_baton")
-    # as long as the server takes it: 1 GB with the scanner's end marks
+    # the longest text that the server takes: 1 GB with the scanner's end marks
     text = "SELECT 'long'" + " " * (1024 * MB - 1 - 13 - 100)
     with Wire.login(HOST, server.pool_port, application_name="long") as session:
         with Wire.login(HOST, server.pool_port) as other:
             session.query("SELECT 1")
             session.send(parse(text, name), sync())
             assert [m.type for m in session.until_ready(120)] == ["1", "Z"]
-            # others want the backends
+            # other sessions want the backends
             for _ in range(3):
                 other.query("SELECT 1")
                 seen = session.ask(bind([], name) + execute() + sync(), timeout_s=120)
@@ -236,7 +236,7 @@ def test_statement_too_long_to_describe_keeps_its_session_whole(make_cluster, na
 
 
 def message_context_bytes(server, pid: int) -> int:
-    """What the backend's memory for one message has grown to."""
+    """The size to which the backend's memory for one message has grown."""
     with server.new_log() as log:
         server.sql(f"SELECT pg_log_backend_memory_contexts({pid})")
         wait_until(lambda: "Grand total" in log(), what="it is logged")
@@ -263,8 +263,8 @@ def test_clients_that_a_backend_refuses_leave_no_memory_behind(make_cluster):
 @pytest.mark.pool_only
 @pytest.mark.parametrize("way", ["queue", "assigned"])
 def test_session_with_socket_not_received_goes_to_other_backend(make_cluster, way):
-    """It comes without its socket if the process has no number left for it. Nor
-    does the session that is on that backend end, in a transaction or idle."""
+    """A session comes without its socket if the process has no descriptor number left for it.
+    The session that is on that backend does not end either, in a transaction or idle."""
     server = make_cluster(parameters={"pg_baton.max_backends": 1})
     server.sql("CREATE EXTENSION pg_baton")
     with Wire.login(HOST, server.pool_port) as first, Wire.login(HOST, server.pool_port) as second:

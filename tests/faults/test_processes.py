@@ -68,7 +68,7 @@ def test_backend_ended_by_pg_terminate_backend_while_it_works(cluster):
     assert_healthy(cluster)
 
 
-# an error, as gdb has a process raise it
+# gdb's commands that make a process raise an error
 THROW = [
     "call (char) ((char (*)(int, const char *)) errstart)(21, (const char *) 0)",
     "call (void) ((void (*)(const char *, int, const char *)) errfinish)((char *) 0, 0, (char *) 0)",
@@ -77,7 +77,7 @@ THROW = [
 
 @needs_gdb
 def test_backend_ending_in_hand_over_loses_only_leaving_session(make_cluster):
-    """The one that it took from the queue is in nobody's slot yet."""
+    """The session that the backend took from the ready queue is not in the slot of any backend yet."""
     cluster = make_cluster(parameters={"pg_baton.max_backends": 2})
     cluster.sql("CREATE EXTENSION pg_baton")
     with login(cluster) as held, login(cluster) as other, login(cluster) as queued:
@@ -89,7 +89,7 @@ def test_backend_ending_in_hand_over_loses_only_leaving_session(make_cluster):
         ((pid,),) = held.query(ITS_PROCESS)
         queued.send(query("SELECT 'served'"))
         debugger = ["gdb", "-p", str(pid), "-batch", "-nx"]
-        # where it makes ready to give back the one that it holds
+        # where the backend prepares to give back the session that it holds
         commands = ["set breakpoint pending off", "handle SIGUSR1 SIGALRM nostop noprint pass"]
         commands += ["break baton_context_capture", "shell echo ready", "continue", "delete breakpoints", *THROW]
         for command in commands:
@@ -111,17 +111,17 @@ def test_backend_ending_in_hand_over_loses_only_leaving_session(make_cluster):
 
 @needs_gdb
 def test_error_between_transactions_ends_only_its_own_session(cluster):
-    """It must not unwind into the server's loop, which would report it to
-    whatever client is there and shift that one's later answers by one."""
+    """The error must not unwind into the server's loop, which would report it to
+    the client in place then, and shift later answers to that client by one."""
     with login(cluster) as witness, login(cluster, application_name="victim") as victim:
-        # A lock keeps the victim in one place.
+        # A lock keeps the victim on one backend.
         victim.query("SELECT pg_advisory_lock(1)")
         witness.query("SELECT 1")
         ((pid,),) = cluster.sql("SELECT backend_pid FROM pg_baton_sessions WHERE application_name = 'victim'")
         debugger = ["gdb", "-p", str(pid), "-batch", "-nx"]
         for command in THROW:
             debugger += ["-ex", command]
-        # It comes back when the backend exits.
+        # gdb returns when the backend exits.
         with contextlib.suppress(subprocess.TimeoutExpired):
             subprocess.run(debugger, stdin=subprocess.DEVNULL, capture_output=True, timeout=60, check=False)
         found = victim.until_closed(20)
@@ -181,14 +181,14 @@ def test_killed_backend_restarts_server_and_spares_idle_sessions(cluster):
         except Exception as failure:
             assert "57P0" in str(failure), failure
         session.close()
-    # Those that lingered on one of at most three backends may be lost.
+    # Sessions that lingered on one of at most three backends may be lost.
     assert alive >= len(idle) - 3, "idle sessions did not live on"
     assert_healthy(cluster)
 
 
 def wait_for_crash_restart(cluster) -> None:
-    """Until the postmaster has seen that a process has died, all others have
-    been ended for it, and the pool serves again."""
+    """Waits until the postmaster has seen that a process has died, has ended all
+    others because of it, and the pool serves again."""
     cluster.wait_for_log("all server processes terminated; reinitializing")
     cluster.wait_pool_ready()
 
@@ -235,7 +235,7 @@ def test_dispatcher_killed_under_load(cluster):
 
 @while_the_dispatcher_is_away
 def test_session_in_first_transaction_outlives_the_dispatcher(cluster):
-    """Its backend would give it back at the end, but there is nobody to take it."""
+    """Its backend would give it back at the transaction's end, but the dispatcher that would take it has ended."""
     cluster.expect_in_log(DISPATCHER_KILLED)
     with psycopg.connect(cluster.direct()) as lock, login(cluster) as session:
         lock.execute("SELECT pg_advisory_lock(7)")
@@ -252,17 +252,17 @@ def test_session_in_first_transaction_outlives_the_dispatcher(cluster):
 
 @needs_gdb
 def test_starting_backend_leaves_its_slot_to_the_next_dispatcher(make_cluster):
-    """It has been welcomed, and has not written anything into its slot yet."""
+    """The backend has been welcomed, and has not written anything into its slot yet."""
     cluster = make_cluster(parameters={"pg_baton.max_backends": 3})
     cluster.sql("CREATE EXTENSION pg_baton; CREATE ROLE somebody LOGIN")
     cluster.expect_in_log(DISPATCHER_KILLED)
     slots = "SELECT pid, state FROM pg_baton_backends ORDER BY pid"
     starting = "SELECT 1 FROM pg_baton_backends WHERE state = 'starting'"
-    # it has held nobody's session yet
+    # this backend has not held a session yet
     early_one = "SELECT pid FROM pg_baton_backends WHERE user_name IS NULL AND pid <> 0"
     with psycopg.connect(cluster.direct(), autocommit=True) as direct:
         with Wire.open("127.0.0.1", cluster.pool_port) as early:
-            # the delay leaves time to stop it
+            # the delay leaves time to stop the backend
             early.send(startup({"user": "somebody", "database": "postgres", "options": "-c post_auth_delay=10"}))
             wait_until(lambda: direct.execute(early_one).fetchall() != [], what="a backend starts")
             ((pid,),) = direct.execute(early_one).fetchall()
@@ -293,7 +293,7 @@ def test_session_queued_at_dead_dispatcher_ends_and_harms_none(make_cluster):
             session.query("SELECT 1")
         lock.execute("SELECT pg_advisory_lock(7)")
         busy.send(query("SELECT pg_advisory_xact_lock(7)"))
-        # or the backend, which holds the other, might hear that one first
+        # else the backend, which holds `queued`, might receive that session's query first
         waits = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted"
         wait_until(lambda: cluster.sql(waits) == [(1,)], what="the backend is busy")
         queued.send(query("SELECT 'queued'"))
@@ -333,7 +333,7 @@ def test_unresponsive_dispatcher_does_not_stop_the_server(cluster):
 
 
 def test_views_of_dispatcher_with_full_backlog_can_be_cancelled(cluster):
-    """Its socket's backlog is full, too: connecting to it would block for ever."""
+    """The dispatcher is stopped and its socket's backlog is full, so connect() would block for ever."""
     (pid,) = cluster.dispatcher_pids()
     crowd: list[socket.socket] = []
     stop(pid)
@@ -357,7 +357,7 @@ def test_views_of_dispatcher_with_full_backlog_can_be_cancelled(cluster):
 
 
 def test_next_launcher_takes_over_the_dispatcher_of_an_ended_one(cluster):
-    """And sees it out: an adopted dispatcher that dies is replaced as any."""
+    """The next launcher also notices its end: an adopted dispatcher that dies is replaced like any other."""
     cluster.expect_in_log(r"terminating background worker \"pg_baton launcher\"")
     with login(cluster) as session:
         session.query("SET my.number = '1'")
@@ -373,10 +373,10 @@ def test_next_launcher_takes_over_the_dispatcher_of_an_ended_one(cluster):
 
 
 def test_login_while_the_launcher_is_replaced_waits_for_the_next(cluster):
-    """On the server's own port nobody notices that it has ended."""
+    """On the server's own port no client notices that the launcher has ended."""
     cluster.expect_in_log(r"terminating background worker \"pg_baton launcher\"")
     (dispatcher,) = cluster.dispatcher_pids()
-    # A role known by the pool, and one that is not.
+    # A role that the pool knows, and a role that it does not know.
     login(cluster).finish()
     cluster.sql("CREATE ROLE new_one LOGIN")
     with cluster.new_log() as log:
@@ -413,8 +413,8 @@ def test_server_stopped_while_sessions_are_there(cluster, mode):
     number = {"smart": signal.SIGTERM, "fast": signal.SIGINT, "immediate": signal.SIGQUIT}[mode]
     cluster.process.send_signal(number)
     if mode == "smart":
-        # A smart shutdown waits for clients; those of the pool are told at
-        # once or served to their end, but it must come to an end.
+        # A smart shutdown waits for clients; clients of the pool are told at
+        # once or served to their end, but the shutdown must come to an end.
         time.sleep(0.5)
         busy.finish()
         for session in idle[:3]:
@@ -464,12 +464,12 @@ def test_postmaster_killed_leaves_nothing_running(cluster):
 
 @counts_descriptors
 def test_descriptor_limit_refuses_new_clients_and_serves_others(make_cluster):
-    """The dispatcher's descriptors run out: it does not spin, those who are in
-    are served, and later clients get in when others have left."""
+    """When the dispatcher's descriptors run out, it does not spin, clients that are
+    logged in are served, and later clients get in when others have left."""
     cluster = make_cluster(start=False, parameters={"pg_baton.max_backends": 3})
     wrapper = cluster.home / "limited"
     program = cluster.parameters.get("pg_baton.dispatcher_program") or cluster.run.stage.program
-    # each further thread has an epoll, and those who log in at the end may come before others are forgotten
+    # each further thread has an epoll, and clients that log in at the end may come before others are forgotten
     limit = 64 + 4 * int(cluster.parameters.get("pg_baton.dispatchers", 1))
     wrapper.write_text(f'#!/bin/sh\nulimit -n {limit}\nexec "{program}" "$@"\n')
     wrapper.chmod(0o755)
@@ -487,14 +487,14 @@ def test_descriptor_limit_refuses_new_clients_and_serves_others(make_cluster):
         # a client that asks for encryption first sees the text as well
         with pytest.raises(psycopg.OperationalError, match="sorry, too many clients already"):
             psycopg.connect(cluster.pool(), sslmode="prefer")
-        # (on TCP the kernel keeps back who does not speak)
+        # (on TCP the kernel keeps back clients that send nothing)
         crowd = [Wire.open(str(cluster.home), cluster.pool_port) for _ in range(100)]
-        # more than can be heard: told unasked
+        # more clients than the dispatcher can listen to: they get the error without a request
         assert ends_with(crowd[-1]) == ["53300"]
         for session in sessions:
             assert session.query("SELECT 1") == [["1"]]
         assert_nothing_spins(cluster)
-        # who does not ask is not waited for long
+        # the dispatcher does not wait long for a client that sends no request
         for silent in crowd:
             silent.until_closed(20)
         for session in sessions:
@@ -504,7 +504,7 @@ def test_descriptor_limit_refuses_new_clients_and_serves_others(make_cluster):
             wire.close()
         for session in sessions:
             session.finish()
-    # Few fit in: the first to come back must not find some who are still leaving.
+    # Few clients fit in: the first client to come back must not find clients that are still leaving.
     wait_until(
         lambda: cluster.sql("SELECT count(*) FROM pg_baton_sessions") == [(0,)], what="the crowd's sessions have ended"
     )

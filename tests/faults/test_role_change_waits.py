@@ -1,4 +1,4 @@
-"""A backend becomes another role's while something is in the way of those who log in."""
+"""A backend changes to another role while a lock is in the way of logins."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from harness.wire import Wire
 pytestmark = pytest.mark.pool_only
 
 HOST = "127.0.0.1"
-# What a login reads, and nobody can read as long as this lasts.
+# Locks the catalogs that a login reads: no other session can read them as long as the transaction lasts.
 LOCK = "BEGIN; LOCK TABLE pg_db_role_setting, pg_authid, pg_auth_members IN ACCESS EXCLUSIVE MODE"
 
 
 def test_a_change_of_role_waits_for_no_catalog(cluster_with):
-    """Both sessions have logged in: on the server's own port nobody would look there again."""
+    """Both sessions have logged in: on the server's own port they would not read these catalogs again."""
     server = cluster_with(pg_baton__max_backends=1)
     for role in ("one", "two"):
         server.sql(f"CREATE ROLE {role} LOGIN")

@@ -1,5 +1,5 @@
-"""Whatever a process of the server writes into the memory that all of them share, the
-server does not crash, the dispatcher lives on, and nobody waits for ever."""
+"""Whatever a process of the server writes into the memory that all processes share, the
+server does not crash, the dispatcher lives on, and no session waits for ever."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ VALUES = (0, 7, 2**31 - 1, 2**32 - 1, 2**63, 3 * 2**62, 2**64 - 1)
 SESSION = "SELECT id FROM pg_baton_sessions WHERE application_name = '{}'"
 
 
-# Of these all that may be shown is shown.
+# The tests read everything that these views can show.
 VIEWS = ("pg_stat_activity", "pg_stat_ssl", "pg_baton_sessions", "pg_baton_backends", "pg_baton_pools")
 VIEWS += ("pg_baton_pool_users",)
 
 
 def words(name: str) -> Iterator[tuple[str, int | None]]:
-    """Fields of a structure; of an array the first two."""
+    """The fields of a structure; of an array the first two elements."""
     for field, kind in structure(name)._fields_:
         if issubclass(kind, ctypes.Array):
             yield from ((field, number) for number in range(2))
@@ -45,9 +45,9 @@ def show_all(cluster) -> None:
 
 
 class World:
-    """Four sessions: of one the words are written, one is of its role, and so of its
-    tenant, one is of another role in its pool, and one is of another pool.  The pools have
-    backends enough."""
+    """Four sessions: a victim, whose words are written; a session of the victim's role, and
+    so of its tenant; a session of another role in its pool; and a session of another pool.
+    The pools have enough backends."""
 
     def __init__(self, make_cluster, forced: bool) -> None:
         parameters = {"pg_baton.max_backends": 6, "pg_baton.force_migration": "on" if forced else "off"}
@@ -72,7 +72,7 @@ class World:
         return wire
 
     def place(self, name: str, session: int) -> ctypes.Structure:
-        """What of that kind belongs to the session, or to a backend of its pool."""
+        """The structure of that name that belongs to the session, or to a backend of its pool."""
         slots = (
             "SELECT slot FROM pg_baton_backends WHERE database = 'postgres'"
             " ORDER BY session_id = {} DESC NULLS LAST, user_name = 'postgres' DESC NULLS LAST"
@@ -100,7 +100,7 @@ class World:
         else:
             getattr(place, field)[number] = value
         show_all(self.cluster)
-        # its own session may end, or be cancelled; it is not another's, and has an answer
+        # the victim's session may end, or be cancelled; it never becomes another's, and gets an answer
         try:
             assert victim.query("SHOW my.own", timeout_s=30) == [[own_name]], what
             if busy:
@@ -111,7 +111,7 @@ class World:
             try:
                 assert self.wires[beside].query("SHOW my.own", timeout_s=30) == [[beside]], what
             except (Closed, ConnectionError):
-                # the words were of the backend that it came to
+                # the words were those of the backend that served this session
                 assert name == "BatonBackendSlot", what
                 self.wires[beside] = self.come(beside, user)
         assert self.far.query("SHOW my.own", timeout_s=30) == [["far"]], what
@@ -131,7 +131,7 @@ SLOTS = ["BatonSessionSlot", "BatonBackendSlot", "BatonPoolSlot", "BatonTenantSl
 @pytest.mark.parametrize("name", SLOTS)
 @pytest.mark.parametrize("mode", ["normal", "forced"])
 def test_no_word_of_shared_memory_harms_more_than_its_owner(make_cluster, mode, name):
-    """One after the other, without putting any right again."""
+    """The test writes one word after the other, without putting any right again."""
     world = World(make_cluster, mode == "forced")
     for field, number in words(name):
         for value in VALUES:
@@ -141,7 +141,7 @@ def test_no_word_of_shared_memory_harms_more_than_its_owner(make_cluster, mode, 
 
 
 def test_a_queue_s_counter_is_put_right_while_others_are_at_work(make_cluster):
-    """What is sent raises it beyond what it can hold: no backend sees that anybody waits."""
+    """A statement that is sent raises the counter beyond its range: no backend sees that a session waits."""
     world = World(make_cluster, forced=False)
     with world.come("victim") as victim:
         victim.query("BEGIN")
@@ -171,14 +171,14 @@ def test_all_words_of_the_header_that_change_may_be_anything(make_cluster):
 
 
 def test_whatever_stands_as_a_tenant_s_name_is_not_another_s(make_cluster):
-    """It is what its sessions have logged in as: they may end, or bear it."""
+    """The tenant's sessions have logged in under its name: they may end, or bear the written name."""
     world = World(make_cluster, forced=True)
     world.mate.query("SELECT 1")
     ((session,),) = world.cluster.sql(SESSION.format("mate"))
     tenant = world.place("BatonTenantSlot", session)
     assert bytes(tenant.user_name).rstrip(b"\0") == b"postgres"
     for value in TEXTS:
-        # without an end, to the last byte
+        # to the last byte, without a terminator
         tenant.user_name[:] = (value * len(tenant.user_name))[: len(tenant.user_name)]
         try:
             assert world.mate.query("SHOW my.own", timeout_s=30) == [["mate"]], value
@@ -204,11 +204,11 @@ def test_any_tls_data_of_a_session_is_shown_to_all_without_error(make_cluster):
             for field in fields:
                 tls.in_use = 1
                 text = getattr(tls, field)
-                # without an end, to the last byte
+                # to the last byte, without a terminator
                 text[:] = (value * len(text))[: len(text)]
                 show_all(world.cluster)
                 assert world.mate.query("SELECT count(row::text) > 0 FROM pg_stat_ssl row") == [["t"]], field
-        # and the two others, if they come by TLS
+        # and the two other sessions, if they come by TLS
         by_tls = 2 * world.cluster.by_tls
         assert world.cluster.sql("SELECT count(*) FROM pg_stat_ssl WHERE ssl") == [(1 + by_tls,)]
     finally:

@@ -1,5 +1,5 @@
-"""Whatever a dispatcher gone wrong writes into what it gives to backends, the server
-does not crash, and serves on."""
+"""The server does not crash, and serves on, whatever a faulty dispatcher writes into the data
+that it gives to backends."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ NUMBERS = (0, 1, 7, 0x7FFFFFFF, 0xFFFFFFF8)
 
 GONE = (Closed, ConnectionError)
 
-# What a backend reads of a session.
+# The fields that a backend reads of a session.
 RECORD = ("id", "items", "item_count", "record_flags", "protocol", "cancel_key_length")
 RECORD += ("peer_family", "is_relayed", "first_statement", "statement_count", "authenticated", "account", "tenant")
 
-# Something of each kind that a context may hold.
+# An item of each kind that a session context may hold.
 SETUP = [
     "SET my.own = '{name}'",
     "SET work_mem = '{megabytes}MB'",
@@ -48,8 +48,8 @@ def ends(message: Message) -> bool:
 
 
 class Liar:
-    """One backend and two sessions.  While one is served the other waits in the ready
-    queue, and the dispatcher is stopped: what it is made to say, only the backend hears."""
+    """A backend and two sessions.  While a session is served, the other session waits in the
+    ready queue, and the dispatcher is stopped: only the backend reads the false data."""
 
     def __init__(self, make_cluster) -> None:
         self.cluster = make_cluster(parameters={"pg_baton.max_backends": 1})
@@ -91,7 +91,7 @@ class Liar:
         return sum(self.control.pool_slot(number).queued for number in range(8))
 
     def tell(self, lies, victim: Wire, number: int) -> bool:
-        """The lie of that number; false if there are no more."""
+        """Tells the lie of that number; returns false if there are no more lies."""
         self.other.query("BEGIN")
         victim.send(query(USE))
         wait_until(lambda: self.queued() == 1, what="it is in the queue")
@@ -99,12 +99,12 @@ class Liar:
         ((session,),) = self.cluster.sql(sql)
         found = next(itertools.islice(lies(session), number, None), None)
         what, changes = found or ("the truth", [])
-        # as if it had not been there with just this
+        # a new version, as if the session had not been on the backend with this context
         version = next(self.numbers) << 40
         changes.append(self.number("BatonSessionRecord", self.arena.place_of(session), "context_version", version))
         with self.lie(changes):
             self.other.query("COMMIT")
-            # whose end would not be seen, as the dispatcher has the socket, too
+            # the connection's end would not be seen, as the dispatcher has the socket, too
             with contextlib.suppress(*GONE):
                 while not ends(victim.read(20)):
                     pass
@@ -113,7 +113,7 @@ class Liar:
         return found is not None
 
     def all_anew(self) -> None:
-        """A backend that has heard lies is not to judge the next."""
+        """Ends all backends: a backend that has read a lie must not judge the next lie."""
         are_there = "SELECT 1 FROM pg_baton_sessions UNION ALL SELECT 1 FROM pg_baton_backends"
         wait_until(lambda: self.cluster.sql("SELECT 1 FROM pg_baton_sessions") == [], what="they have ended")
         self.cluster.sql("SELECT pg_terminate_backend(pid) FROM pg_baton_backends")
@@ -121,7 +121,7 @@ class Liar:
         self.other = self.come("other")
 
     def assert_all_harm_nobody(self, lies) -> None:
-        """`lies`: of a session, what they are and their changes."""
+        """`lies` gives the lies about a session: their names and their changes."""
         victim = self.come("victim")
         for number in itertools.count():
             if not self.tell(lies, victim, number):
@@ -150,7 +150,7 @@ def test_nothing_that_it_says_of_a_session_crashes_the_server(make_cluster):
         for field in RECORD:
             for value in NUMBERS:
                 yield f"{field} {value}", [liar.number("BatonSessionRecord", place, field, value)]
-        # as many as there is room for from where they are: none is where it seems to be
+        # as many items as there is room for from their place on: no item is where it seems to be
         for items in (1000, (liar.arena.size - 2**20) // ctypes.sizeof(structure("BatonItem"))):
             many = liar.number("BatonSessionRecord", place, "item_count", items)
             yield f"{items} items", [many]
@@ -185,7 +185,7 @@ def test_nothing_that_it_gives_as_a_context_crashes_the_server(make_cluster):
             header = liar.arena.read_structure("BatonEntry", entry)
 
             def lie(what: str, *changes: tuple[int, bytes]):
-                # or a backend that has it goes by what it has
+                # with the old serial, a backend that has the entry would use its own copy
                 serial = liar.number("BatonEntry", entry, "serial", next(liar.numbers) << 40)
                 return f"{what} of item {number}, kind {header.kind}", [serial, *changes]
 
@@ -206,8 +206,8 @@ def test_nothing_that_it_gives_as_a_context_crashes_the_server(make_cluster):
 
 @pytest.mark.parametrize("word", ["the first that is none", "the last"])
 def test_a_tenant_that_is_out_of_range_costs_its_session_alone(make_cluster, word):
-    """Were it given back, as a session is by a process that cannot be its role's, it would
-    end one backend of the pool after the other."""
+    """If the backend gave the session back, as a process does that cannot be the session's role's,
+    the session would end the backends of the pool, each in turn."""
     liar = Liar(make_cluster)
     victim = liar.come("victim")
     liar.other.query("SELECT 1")
@@ -228,7 +228,7 @@ def test_a_tenant_that_is_out_of_range_costs_its_session_alone(make_cluster, wor
     assert_healthy(liar.cluster)
 
 
-# Where a backend is when it has checked what it is about to read of such an entry.
+# The function in which a backend has checked the part of such an entry that it is about to read.
 CHECKED = [("baton_params_make_room", "BATON_KIND_PARAMETER"), ("baton_common_get", "BATON_KIND_STATEMENT")]
 
 

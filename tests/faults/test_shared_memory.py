@@ -1,4 +1,4 @@
-"""What another process writes, or does to what is shared, harms nobody else."""
+"""A process that writes to shared memory, or changes it otherwise, harms no other process."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def test_cancel_reaches_its_backend_whatever_pid_memory_names(cluster, word):
     assert_healthy(cluster)
 
 
-# What the header says of the memory itself; none of it ever changes.
+# Fields of the header that describe the memory itself; none of them ever changes.
 SHAPE = [
     *("magic", "layout_version", "backend_slots", "pool_slots", "session_slots", "counter_slots", "postmaster_pid"),
     *("backend_offset", "pool_offset", "session_offset", "counter_offset", "total_size", "secret"),
@@ -106,8 +106,8 @@ def test_processes_keep_their_layout_whatever_the_header_says(cluster, value):
         assert cluster.sql(f"SELECT pg_cancel_backend({pid})") == [(True,)]
         assert session.query("SELECT 2") == [["2"]]
         assert_serves(cluster)
-        # and a server that has crashed makes it anew; tests commit without waiting for
-        # the disk, and the extension was made a moment ago
+        # after a crash, the server writes the header anew; tests commit without waiting
+        # for the disk, and the extension was created a moment ago
         cluster.sql("CHECKPOINT")
         cluster.expect_in_log(r"was terminated by signal 9", r"terminating any other active server processes")
         with Wire.login(HOST, cluster.pool_port) as victim:
@@ -134,7 +134,7 @@ def test_an_index_that_is_out_of_range_costs_one_process(cluster):
         wait_until(lambda: any(slot.state == starting for slot in slots), what="a backend is expected")
         for slot in slots:
             slot.pool = 2**32 - 1
-    # the next one finds what is so
+    # the next backend finds the wrong index
     assert [m.row() for m in wire.until_ready(20) if m.type == "D"] == [[b"1"]]
     assert "pool slot 4294967295 of pg_baton is out of range" in cluster.log()
     wire.finish()
@@ -163,7 +163,7 @@ def test_idle_session_is_served_whatever_backend_its_slot_names(cluster, word):
 
 
 def test_backend_touches_no_session_if_its_slot_names_another(cluster):
-    """Its own session has another name by now: it must not write there."""
+    """The backend's own session has another name by now: the backend must not write there."""
     memory = ControlMemory(cluster)
     with Wire.login(HOST, cluster.pool_port) as session, Wire.login(HOST, cluster.pool_port) as other:
         session.query("SELECT 1")
@@ -181,7 +181,7 @@ def test_backend_touches_no_session_if_its_slot_names_another(cluster):
 
 
 def test_number_of_no_server_process_is_not_signalled(cluster):
-    """kill(-1) would be all of the user's processes."""
+    """kill(-1) would signal all of the user's processes."""
     memory = ControlMemory(cluster)
     with Wire.login(HOST, cluster.pool_port) as session:
         session.query("BEGIN")
@@ -189,7 +189,7 @@ def test_number_of_no_server_process_is_not_signalled(cluster):
         ((slot, process),) = cluster.sql("SELECT slot, pid FROM pg_baton_backends WHERE session_id IS NOT NULL")
         for number in (2**32 - 1, 2**32 - 2, 1, cluster.postmaster_pid(), os.getpid()):
             memory.backend_slot(slot).pid = number
-            # as of a session that nobody serves: the dispatcher is asked
+            # as for a session without a backend: the server asks the dispatcher
             cluster.sql(f"SELECT pg_cancel_backend({pid})")
         memory.backend_slot(slot).pid = process
         assert session.query("SELECT 1") == [["1"]]
@@ -199,7 +199,7 @@ def test_number_of_no_server_process_is_not_signalled(cluster):
 
 @pytest.mark.parametrize("named", ["nobody", "none that is", "a stranger", "the postmaster", "a backend", "all"])
 def test_next_launcher_adopts_the_listener_whatever_memory_names(cluster, named):
-    """And whoever it names instead is not signalled."""
+    """A process that memory names instead gets no signal."""
     memory = ControlMemory(cluster)
     dispatchers = cluster.dispatcher_pids()
     launcher = "SELECT pid FROM pg_stat_activity WHERE backend_type = 'pg_baton launcher'"
@@ -214,7 +214,7 @@ def test_next_launcher_adopts_the_listener_whatever_memory_names(cluster, named)
             before = cluster.sql(launcher)
             cluster.sql(f"SELECT pg_terminate_backend({before[0][0]})")
             wait_until(lambda: cluster.sql(launcher) not in ([], before), what="there is another launcher")
-            # the launcher is asked, of whom nothing is known yet
+            # the dispatcher asks the launcher about a role that it does not know yet
             cluster.sql("CREATE ROLE unknown_yet LOGIN")
             with Wire.login(HOST, cluster.pool_port, user="unknown_yet") as new:
                 assert new.query("SELECT current_user") == [["unknown_yet"]]

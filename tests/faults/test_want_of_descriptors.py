@@ -1,4 +1,4 @@
-"""What the kernel refuses for a moment is tried again, and costs nobody anything."""
+"""pg_baton repeats a call that the kernel refuses for a moment, and no session loses anything."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ pytestmark = pytest.mark.pool_only
 
 @contextlib.contextmanager
 def dispatcher_limited(cluster, descriptors: int) -> Iterator[None]:
-    """It gets no descriptor of that number, or above."""
+    """The dispatcher gets no descriptor of that number or above."""
     (pid,) = cluster.dispatcher_pids()
     line = next(one for one in Path(f"/proc/{pid}/limits").read_text().splitlines() if "open files" in one)
     before = line.split()[3]
@@ -37,7 +37,7 @@ def dispatcher_limited(cluster, descriptors: int) -> Iterator[None]:
 
 @while_the_dispatcher_is_away
 def test_dispatcher_that_can_accept_no_client_does_not_spin(make_cluster):
-    """Nor can the descriptor be used that it keeps for the case."""
+    """The descriptor that the dispatcher keeps for this case cannot be used either."""
     cluster = make_cluster(parameters={"pg_baton.max_backends": 2})
     cluster.sql("CREATE EXTENSION pg_baton")
     with Wire.login(HOST, cluster.pool_port) as session, Wire.open(HOST, cluster.pool_port) as late:
@@ -59,7 +59,7 @@ def test_dispatcher_that_can_accept_no_client_does_not_spin(make_cluster):
 
 @contextlib.contextmanager
 def one_under_way() -> Iterator[None]:
-    """The server's user has sent a descriptor that nobody has received."""
+    """The server's user has sent a descriptor that no process has received."""
     ready, go = os.pipe()
     child = os.fork()
     if child == 0:
@@ -84,7 +84,7 @@ def one_under_way() -> Iterator[None]:
 
 @pytest.mark.parametrize("to", ["a backend", "the queue"])
 def test_too_many_descriptors_under_way_cost_no_backend(make_cluster, to):
-    """ETOOMANYREFS, which the kernel counts by user."""
+    """ETOOMANYREFS: the kernel counts the descriptors under way by user."""
     cluster = make_cluster(parameters={"pg_baton.max_backends": 1, "pg_baton.dispatcher_log": "debug"})
     cluster.sql("CREATE EXTENSION pg_baton")
     with Wire.login(HOST, cluster.pool_port) as session, Wire.login(HOST, cluster.pool_port) as busy:
@@ -107,7 +107,7 @@ def test_too_many_descriptors_under_way_cost_no_backend(make_cluster, to):
 
 
 def test_server_with_a_full_backlog_is_asked_again_the_same_way(make_cluster):
-    """Over TCP this role may not come in: that is not its answer."""
+    """Over TCP this role may not log in: the pool must not take that for the answer."""
     cluster = make_cluster(parameters={"pg_baton.max_backends": 2}, hba=["host all guest all reject"])
     cluster.sql("CREATE EXTENSION pg_baton")
     cluster.sql("CREATE ROLE guest LOGIN")

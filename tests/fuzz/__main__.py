@@ -1,4 +1,4 @@
-"""The fuzzer's command: see the package's head."""
+"""The fuzzer's command: see the package's docstring."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ SESSIONS = 5
 # Sessions of many roles, and few backends for them.
 SESSIONS_OF_ROLES = 12
 BACKENDS_OF_ROLES = 3
-# The dispatcher's loop is to look for events again within this (docs/design/scheduler.md).
+# The dispatcher's loop should look for events again within this time (docs/design/scheduler.md).
 LONGEST_TURN_US = 5000
 
 
@@ -65,7 +65,7 @@ def arguments() -> argparse.Namespace:
 
 
 class Fuzzer:
-    """Two clusters, and what was found between them."""
+    """Two clusters, and the differences found between them."""
 
     def __init__(self, options: argparse.Namespace) -> None:
         self.options = options
@@ -86,12 +86,12 @@ class Fuzzer:
         pool = dict(value.split("=", 1) for value in options.set)
         pooled = options.against == "pool"
         if pooled:
-            # A dedicated session or one in a transaction keeps its backend;
+            # A dedicated session or a session in a transaction keeps its backend;
             # forced migration needs two more.
             pool = {"pg_baton.max_backends": BACKENDS_OF_ROLES if options.roles else options.sessions + 3,
                     "pg_baton.force_migration": not options.normal,
                     "pg_baton.force_role_changes": bool(options.roles) and not options.normal, **pool}
-        # Forced migration wants one that nobody holds.
+        # Forced migration needs a backend that no session holds.
         most = int(pool.get("pg_baton.max_backends", BACKENDS_OF_ROLES if options.roles else options.sessions + 3))
         self.backends = most if options.normal else max(most - 1, 1)
         hba = HBA if options.roles else ()
@@ -128,7 +128,7 @@ class Fuzzer:
             episode.close()
 
     def one(self, seed: int, steps: int) -> bool:
-        """One generated episode; False if it found a difference."""
+        """Runs a generated episode; False if it found a difference."""
         episode = self.episode()
         try:
             difference = episode.run(episode.generate(seed, steps, self.backends,
@@ -172,7 +172,7 @@ class Fuzzer:
                   f" {self.steps / (now - self.started):.0f}/s", file=sys.stderr, flush=True)
 
     def kept_scripts(self) -> None:
-        """Scripts that once found a bug."""
+        """Runs the scripts that once found a bug."""
         for path in sorted(SEEDS.glob("*.json")):
             script = load(path)
             difference = self.try_script(script)
@@ -202,7 +202,7 @@ class Fuzzer:
             seed += 1
 
     def look_at_turns(self) -> None:
-        """How long the dispatcher's longest turn was, in processor time."""
+        """Notes the length of the dispatcher's longest turn, in processor time."""
         if self.options.against == "pool":
             rows = self.other.sql("SELECT longest_turn_us FROM pg_baton_dispatchers")
             self.longest_turn_us = max((us for (us,) in rows), default=0)
@@ -234,7 +234,7 @@ def main() -> int:
         is_long = fuzzer.longest_turn_us > LONGEST_TURN_US
         print(f"fuzz: the dispatcher's longest turn: {fuzzer.longest_turn_us} us"
               f"{f', MORE THAN {LONGEST_TURN_US}' if is_long else ''}", flush=True)
-    # Whether the fuzzer is any good is asked with a broken world.
+    # A broken world tests the fuzzer itself: it must find differences.
     return int((fuzzer.differences == 0) == (options.against == "broken"))
 
 

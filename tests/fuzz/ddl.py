@@ -1,6 +1,6 @@
-"""Makes up changes of what sessions depend on, and sessions that ask for it.
+"""Generates changes of objects that sessions depend on, and sessions that use these objects.
 
-ddl_words.py has the words, history.py says what is compared.  A share of the
+ddl_words.py has the words, history.py decides which results are compared.  A share of the
 operations comes from here, the rest is the common vocabulary (generator.py).
 """
 
@@ -15,7 +15,7 @@ from .ddl_words import Group, Use
 from .generator import Generator, Operation, Script, SessionView, quote
 from .history import PATH, PATH_SCHEMA, SESSION, About, History, Verdict
 
-# Statements prepared in a session at most, before one is given up.
+# The most statements that a session keeps prepared, before it gives up the oldest.
 PREPARED_LIMIT = 10
 TEXT_OID = 25
 TRIES = 8
@@ -34,7 +34,7 @@ class DdlGenerator(Generator):
     USES = words.USES
     GROUPS_AN_EPISODE = 2
     WRAPPER = "use"
-    # Who may change what the groups name.
+    # The users that may change the objects of the groups.
     MIGHTY: tuple[str, ...] = ("postgres",)
 
     def __init__(self, seed: int, sessions: int, database: str, backends: int, pids: bool,
@@ -81,7 +81,7 @@ class DdlGenerator(Generator):
                 self.wants_change = kind == "change" and not all_idle
                 if self.wants_change:
                     return self._towards_change(views)
-                # One that has grown old goes, if only it is idle.
+                # A session that has grown old leaves, provided that it is idle.
                 operation = self._ddl_leave(session) if idle and not operation.about.changes else None
             if operation is not None:
                 return operation
@@ -103,7 +103,7 @@ class DdlGenerator(Generator):
         text = self._pick(("COMMIT", "ROLLBACK"))
         return Operation(self._pick(within), text, (wire.query(text),))
 
-    # -- what changes --------------------------------------------------------------
+    # -- changes -------------------------------------------------------------------
 
     def _ddl_change(self, session: int) -> Operation:
         group, change = self._pick(self.changes)
@@ -137,7 +137,7 @@ class DdlGenerator(Generator):
             about = About()
         return Operation(session, text, (wire.query(text),), about=about)
 
-    # -- what is asked -------------------------------------------------------------
+    # -- queries -------------------------------------------------------------------
 
     def _text_of(self, use: Use) -> str:
         """The query with its value in it."""
@@ -147,7 +147,7 @@ class DdlGenerator(Generator):
         return replace(script.operation(session), about=about)
 
     def _ddl_ask(self, session: int) -> Operation | None:
-        """Analysed and planned now."""
+        """A query that is analysed and planned now."""
         if not self.uses:
             return None
         group, use = self.USES[self._pick(self.uses)]
@@ -166,7 +166,7 @@ class DdlGenerator(Generator):
             self._parsed(script, "", use)
             self._bound(script, "", use)
         if any(label.startswith("Parse") for label in script.labels):
-            # Any later operation may bind the unnamed statement, and nothing says how old it is.
+            # Any later operation may bind the unnamed statement, and its age is not recorded.
             script.add("Parse '': SELECT 1", wire.parse("SELECT 1"))
             script.sync()
         return self._done(session, script, About(topics=use.topics, writes=use.writes, asks=True, kind=f"{group.name}: asked"))
@@ -176,7 +176,7 @@ class DdlGenerator(Generator):
             return None
         group, use = self.USES[self._pick(self.uses)]
         held = self.prepared[session]
-        # Often what another session has prepared, too.
+        # Often a statement that another session has prepared, too.
         others = [one for number, mine in enumerate(self.prepared) if number != session for one in mine]
         if others and self.random.random() < 0.5:
             _, group, use, _ = self._pick(others)
@@ -231,7 +231,7 @@ class DdlGenerator(Generator):
         self._query(script, f"EXECUTE {name}{arguments}")
 
     def _ddl_wrapped(self, session: int) -> Operation | None:
-        """By a function that the layout made of it."""
+        """A query by the function that the layout made of it."""
         if not self.uses:
             return None
         number = self._pick(self.uses)
@@ -268,7 +268,7 @@ class DdlGenerator(Generator):
         return Operation(session, "disconnect", disconnect=True)
 
     def _client(self) -> tuple[tuple[str, str], ...]:
-        """A kind of client: what sessions of one kind learn meets in the same places."""
+        """A kind of client: sessions of the same kind leave their knowledge in the same places."""
         options = {"user": self._pick(("alice", "alice", "alice", "bob", "postgres", "postgres"))}
         settings = []
         if self.random.random() < 0.75:

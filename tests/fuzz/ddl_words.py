@@ -1,9 +1,10 @@
-"""What is created, changed and dropped beside sessions, and what they ask of it.
+"""Objects that are created, changed and dropped beside sessions, and the sessions' queries of them.
 
-A topic is a thing that changes.  A use is a query of one text value; it is asked
+A topic is a thing that changes.  A use is a query of one text value. It is asked
 in many ways (ddl.py), also from within functions that the layout makes of it
-(`use_N` in PL/pgSQL, `sql_use_N` in SQL).  Names are in full unless which of
-several is meant is the question, for the other vocabulary changes search_path.
+(`use_N` in PL/pgSQL, `sql_use_N` in SQL).  Names are in full, because the other
+vocabulary changes search_path. The exception is a query that tests which of
+several objects a name means.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ class Use:
 
 @dataclass(frozen=True)
 class Call:
-    """A statement that calls a function of the layout's, which keeps something for the session."""
+    """A statement that calls a function of the layout. The function keeps something for the session."""
 
     sql: str
     topics: tuple[str, ...]
@@ -44,7 +45,7 @@ class Call:
 
 @dataclass(frozen=True)
 class Group:
-    """What belongs together: an episode takes a few groups, so that they meet often."""
+    """Things that belong together: an episode takes a few groups, so that they meet often."""
 
     name: str
     setup: str
@@ -162,7 +163,7 @@ topic(
     "CREATE SEQUENCE club.ticket START 9000; GRANT ALL ON club.ticket TO public;"
     "CREATE TABLE public.vault AS SELECT 'gold'::text AS v; GRANT SELECT ON public.vault TO crew;",
     changes=(
-        # Mostly what pg_namespace's own invalidations do not tell.
+        # Mostly changes that pg_namespace's own invalidations do not tell.
         Change("GRANT crew TO alice", ("path",)), Change("REVOKE crew FROM alice", ("path",)),
         Change("GRANT crew TO alice", ("path",)), Change("REVOKE crew FROM alice", ("path",)),
         Change("GRANT crew TO bob; REVOKE crew FROM alice", ("path",)),
@@ -353,7 +354,7 @@ topic(
     calls=(Call("SELECT public.year_inside()", ("conf",)),),
 )
 
-# Settings.  app.tenant is set at login, or changed by history.py's leave; app.region at any time.
+# Settings.  app.tenant is set at login, or changed where history.py permits it; app.region at any time.
 topic(
     "settings and policies",
     returns("text", "public.tenant_immutable", "BEGIN RETURN current_setting('app.tenant', true); END", marks="IMMUTABLE") + ";"
@@ -390,9 +391,9 @@ topic(
     calls=(Call("SELECT public.tenant_inside()", ("tenant",)),),
 )
 
-# -- text search, roles, views, what is constant ---------------------------------
+# -- text search, roles, views, constants -----------------------------------------
 
-# No to_tsquery(): its NOTICE about stop words comes again where a plan is made again.
+# No to_tsquery(): its NOTICE about stop words comes again when a plan is made again.
 DOCS = "CREATE TEXT SEARCH CONFIGURATION public.docs (COPY = pg_catalog.english)"
 topic(
     "text search",
@@ -490,7 +491,7 @@ topic(
     ),
 )
 
-# -- what migrations do, beside sessions with prepared statements ------------------
+# -- migrations, beside sessions with prepared statements --------------------------
 
 topic(
     "tables altered",
@@ -661,7 +662,7 @@ topic(
     "CREATE TABLE public.secret AS SELECT 'secret'::text AS v; GRANT SELECT ON public.secret TO owner_one;"
     "CREATE VIEW public.owned_view AS SELECT v FROM public.secret; GRANT SELECT ON public.owned_view TO public;"
     "ALTER VIEW public.owned_view OWNER TO owner_one;"
-    # Never inlined: whom a plan inlines one for is among docs/limits.md's differences.
+    # Never inlined: the role for which a plan inlines a function is among the differences in docs/limits.md.
     + returns("text", "public.owned", "SELECT current_user::text LIMIT 1", language="sql", marks="SECURITY DEFINER") + ";"
     + returns("text", "public.owned_inside", "BEGIN RETURN current_user || (SELECT max(v) FROM public.secret); END", marks="SECURITY DEFINER")
     + "; ALTER FUNCTION public.owned() OWNER TO owner_one; ALTER FUNCTION public.owned_inside() OWNER TO owner_one;",
@@ -682,7 +683,7 @@ topic(
 
 # -- counters of the transaction ---------------------------------------------------
 
-# One query each; the first has what is pending reported.
+# Pairs of queries, sent one by one; the first query makes the server report pending statistics.
 STATISTICS = (
     ("SELECT pg_stat_force_next_flush()",
      "BEGIN; INSERT INTO public.shared_log VALUES (1), (2);"
@@ -696,7 +697,7 @@ USES = [(group, use) for group in GROUPS for use in group.uses]
 
 
 def wrappers(uses: list[tuple[Group, Use]], name: str) -> str:
-    """Functions that ask what the uses ask."""
+    """Definitions of functions that ask the queries of the uses."""
     made = []
     for number, (_, use) in enumerate(uses):
         if use.wrapped:

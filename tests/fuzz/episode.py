@@ -19,28 +19,28 @@ from .world import World
 
 NOTIFICATION_LIMIT_S = 20.0
 
-# With these a session's own settings change; who stores a custom parameter for a role or
-# database has it from there on, empty (validate_option_array_item in guc.c).
+# These change a session's own settings; a session that stores a custom parameter for a role
+# or database has that parameter from there on, empty (validate_option_array_item in guc.c).
 SETTINGS_GO = re.compile(r"RESET ALL|DISCARD ALL|(?:SET|RESET) app\.tenant")
 SETTING_TOPICS = ("tenant",)
-# With these its search_path may, or whom "$user" in it means.
+# These may change its search_path, or the role that "$user" in it means.
 PATH_GOES = re.compile(r"search_path|SCHEMA|RESET ALL|DISCARD ALL|ROLE|AUTHORIZATION|'role'")
 
-# What it shows of other processes is the same once these wait.
+# A statement that reads this shows the same of other processes once these wait.
 LOOKS_AT_WAITS = "wait_event"
-# May execute what the session has sent before, with that in it.
+# These may execute an earlier statement of the session that reads it.
 EXECUTES = re.compile(r"EXECUTE|Bind")
 
-# Who asks first for the transaction's counters may be told of none (docs/limits.md).
+# The first session that asks for the transaction's counters may see none (docs/limits.md).
 COUNT = re.compile(r"^row \[b'\d+'\]$")
 
-# So often it is looked whether backends are free; after each Flush besides.
+# Steps between two checks that backends are free; the check also follows each Flush.
 BUSY_STEPS = 50
 
 
 @dataclass(frozen=True)
 class Difference:
-    """Where the two worlds parted."""
+    """The point at which the two worlds parted."""
 
     step: int
     operation: Operation
@@ -49,9 +49,9 @@ class Difference:
     other: tuple[str, ...]
 
     def signature(self) -> str:
-        """What a shortened script must still show.
+        """The part of the difference that a shortened script must still show.
 
-        The kind of thing that differs, without the values, which change when
+        It is the kind of difference, without the values, which change when
         the script does."""
         if self.what != "answer":
             return self.what
@@ -155,7 +155,7 @@ class Episode:
             self.loose += 1
         elif direct != other:
             return Difference(step, operation, "answer", tuple(direct), tuple(other))
-        # One that is not let in holds a connection for a moment, which CONNECTION LIMIT counts.
+        # A client that is not let in holds a connection for a moment, which CONNECTION LIMIT counts.
         someone_left = operation.connect is not None and any(line.startswith("error") for line in direct)
         if operation.connect is not None and not self.views[operation.session].connected:
             self.users[operation.session] = dict(operation.connect)["user"]

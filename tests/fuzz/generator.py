@@ -1,8 +1,8 @@
-"""Makes up operations: what one session sends next, until ReadyForQuery.
+"""Makes up operations: the next messages of a session, until ReadyForQuery.
 
 An operation is concrete (bytes), so that a script can be replayed, cut and
-kept without the generator.  It needs to know of the sessions only whether they
-are connected and in a transaction; whether a name exists is left to chance,
+kept without the generator.  The generator knows of the sessions only whether they
+are connected and in a transaction; it leaves to chance whether a name exists,
 since errors are compared like everything else.
 """
 
@@ -21,8 +21,8 @@ from .history import About
 class Operation:
     """Segments are sent at once; each makes the server say ReadyForQuery once.
 
-    What is sent behind them has no ReadyForQuery: a Flush, and what it makes the
-    server tell is read with the session's next operation."""
+    Messages sent behind them have no ReadyForQuery: a Flush, for example.  The
+    server's answers to them are read with the session's next operation."""
 
     session: int
     label: str
@@ -37,7 +37,7 @@ class Operation:
 
 @dataclass
 class SessionView:
-    """What the generator may know of a session: the direct world's word."""
+    """The generator's knowledge of a session, which comes from the direct world."""
 
     connected: bool = False
     status: str = "I"
@@ -46,7 +46,7 @@ class SessionView:
 
 @dataclass
 class Script:
-    """Messages under construction, with what a human reads of them."""
+    """Messages under construction, with labels for human readers."""
 
     parts: list[bytes] = field(default_factory=list)
     labels: list[str] = field(default_factory=list)
@@ -68,7 +68,7 @@ class Script:
         return Operation(session, " | ".join(self.labels), tuple(self.segments), behind=b"".join(self.parts))
 
 
-# So begins the label of what is done to the server itself, followed by SQL.
+# The label of an operation on the server itself begins with this, followed by SQL.
 SERVER = "server: "
 
 
@@ -97,8 +97,8 @@ class Generator:
 
     def next(self, views: list[SessionView]) -> Operation:
         session = self.random.randrange(self.sessions)
-        # As many as there are backends are in transactions: all others would
-        # wait for them, and nobody would go on.
+        # If as many sessions as there are backends are in transactions, all others
+        # would wait for them, and no session would go on.
         within = [number for number, one in enumerate(views) if one.connected and one.status != "I"]
         if len(within) >= self.backends and session not in within:
             session = self._pick(within)
@@ -115,8 +115,8 @@ class Generator:
         if kind == "server_setting":
             return self.server_setting(session)
         if kind == "pids":
-            # Within a transaction stock shows others as they were when it looked first, the pool as
-            # they are (docs/limits.md).
+            # Within a transaction stock shows other sessions as they were when it looked first, the
+            # pool as they are (docs/limits.md).
             self.shows_others = view.status == "I"
             if self.random.random() < 0.4:
                 return self.another_s_pid(session)
@@ -155,7 +155,7 @@ class Generator:
         script.end()
 
     def _either(self, script: Script, text: str) -> None:
-        """As a simple query, or as an unnamed statement run at once."""
+        """Runs the text as a simple query, or as an unnamed statement run at once."""
         if self.random.random() < 0.75:
             self._query(script, text)
             return
@@ -398,7 +398,7 @@ class Generator:
         script.sync()
 
     def _flush(self, script: Script) -> None:
-        """Outside of any batch: drivers do this behind their Sync."""
+        """Sends Flush outside of any batch: drivers do this behind their Sync."""
         if self.random.random() < 0.3:
             name = self._pick(words.STATEMENT_NAMES + ("",))
             script.add(f"Close {name!r}", wire.close_statement(name))
@@ -418,7 +418,7 @@ class Generator:
             script.add(f"Close portal {portal}", wire.close_portal(portal))
         script.sync()
 
-    # -- what lives in a backend -------------------------------------------------
+    # -- state that lives in a backend -------------------------------------------
 
     def _cursor(self, script: Script) -> None:
         name = self._pick(words.PORTAL_NAMES)
@@ -522,7 +522,7 @@ class Generator:
         return [it for it in texts if self.shows_others or "pg_stat_" not in it or not any(w in it for w in of_others)]
 
     def another_s_pid(self, session: int) -> Operation:
-        """One that is not connected (any more) is as good."""
+        """The other session need not be connected (any more)."""
         other = (session + self.random.randrange(1, self.sessions)) % self.sessions
         ends = self.random.random() < 0.1
         text = words.END_ANOTHER if ends else self._pick(self._shown(words.PIDS_OF_OTHERS))

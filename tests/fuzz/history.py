@@ -1,21 +1,23 @@
-"""What a session may have learnt before a change that PostgreSQL tells no session of.
+"""Knowledge that a session may have from before a change that PostgreSQL reports to no session.
 
 A direct connection keeps such knowledge (an analysed statement, a compiled
-function, a cached search_path), a pooled session may go by what is in force
+function, a cached search_path). A pooled session may follow the state in force
 (docs/limits.md).  Hence the exceptions, all of them in this file:
 
   a session or statement that is older than the change may answer either way:
       LOOSE, performed and not compared; it may still teach its backend;
-  one that would also leave something behind (a sequence's value): SKIP;
-  a session whose own search_path a change of privileges alters: SKIP all it does;
+  such a session or statement that would also leave something behind (a sequence's
+      value): SKIP;
+  a session whose own search_path a change of privileges alters: SKIP all its operations;
   a session that uses two record types in one function, or changes a setting that
-      an IMMUTABLE function has read: as if that were such a change;
-  a function compiled under another search_path of the session's: LOOSE;
-  a transaction that is older than any change, told or not: SKIP what asks, for the
-      session hears of the change when it next waits for a lock.
+      an IMMUTABLE function has read: treated as such a change;
+  a function compiled under another search_path of the same session: LOOSE;
+  a transaction that is older than any change, reported or not: SKIP its operations that
+      ask for the objects of such changes, as the session learns of the change when it
+      next waits for a lock.
 
-Everything else is compared.  The verdict is made as a script runs, so that it
-also holds for a script that has been made shorter.
+The fuzzer compares everything else.  It forms the verdict as a script runs, so
+that the verdict also holds for a script that has been made shorter.
 """
 
 from __future__ import annotations
@@ -23,10 +25,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
-# What keeps what an operation depends on.
+# Values of About.keeper: the object that keeps the knowledge that an operation depends on.
 FRESH = ""
 SESSION = "session"
-# Their uses call a function of the session's, however the statement is kept.
+# Uses of these topics call a function of the session, however the statement is kept.
 OF_FUNCTIONS = {"trigger"}
 
 # The topic whose changes alter the search_path of sessions that name this schema in it.
@@ -36,11 +38,11 @@ PATH_SCHEMA = "club"
 # The topic of functions that are compiled by search_path.
 COMPILED = "compiled"
 
-# The topic of schemas that a statement has found names in: whether a role may use them is asked
-# when it is analysed, in the pool as it comes back to a backend, too.
+# The topic of schemas in which a statement has found names. The server checks whether a role may
+# use them when it analyses the statement; in the pool also when the statement comes back to a backend.
 PLACE = "place"
 
-# What a session has learnt of a topic, if it was more than one value.
+# The entry of a topic of which a session has learnt more than one value.
 SEVERAL = "several values"
 
 
@@ -52,7 +54,7 @@ class Verdict(Enum):
 
 @dataclass(frozen=True)
 class About:
-    """What an operation has to do with changes."""
+    """The relation of an operation to changes."""
 
     admin: bool = False
     """Performed by a connection of its own to the server itself."""
@@ -152,7 +154,7 @@ class History:
                 learnt[topic] = value if learnt.get(topic, value) == value else SEVERAL
 
     def note_status(self, session: int, is_idle: bool) -> None:
-        """After each operation of the session's."""
+        """Called after each operation of the session."""
         self.clock += 1
         if is_idle:
             if self.has_altered[session]:

@@ -1,9 +1,9 @@
-"""The world of roles: what is changed about roles beside their sessions, and what these ask.
+"""The world of roles: changes of roles beside their sessions, and the queries of the sessions.
 
 The roles are made anew for each episode, so any of them may be renamed or dropped in it.
-Like ddl_words.py in all else.  What a session may not hear of in stock is marked untold;
-15 keeps plans of row security when memberships and BYPASSRLS change (plancache.c), later
-majors do not.
+Otherwise this module is like ddl_words.py.  A change of which a session may not be told in
+stock is marked untold; PostgreSQL 15 keeps plans of row security when memberships and
+BYPASSRLS change (plancache.c), later majors do not.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from .ddl_words import Change, Group, Use, returns, wrappers
 from .history import PLACE
 
 PASSWORD = "secret"
-# With these a session shows what it is.
+# With this query a session shows its identity.
 IDENTITY = ("SELECT session_user || '/' || current_user || '/' || current_setting('role') || '/'"
             " || current_setting('is_superuser')")
 
-# Role: its attributes, and what it has of others.
+# Each role, with its attributes and its memberships.
 ROLES = {
     "r_team": "NOLOGIN",
     "r_staff": "NOLOGIN IN ROLE r_team",
@@ -43,14 +43,14 @@ ROLES = {
 }
 LOGIN_ROLES = tuple(name for name, attributes in ROLES.items() if not attributes.startswith("NOLOGIN"))
 WITH_PASSWORD = ("r_pass", "r_until")
-# They come with a password, so they have a system_user, which others do not.
+# These roles log in with a password, so they have a system_user, which other roles do not have.
 HBA = (f"host all {','.join(WITH_PASSWORD)} 127.0.0.1/32 scram-sha-256",)
-# Who is likely to be allowed to change something.
+# Roles that are likely to be allowed to change something.
 MIGHTY = ("postgres", "r_chief", "r_boss", "r_owner")
 EVERYBODY = "*"
 UNTOLD_OF_MEMBERS = (PLACE, "members") if server_major() < 16 else (PLACE,)
 
-# What a role or a database may set; a session's own are in vocabulary.py.
+# Settings for ALTER ROLE and ALTER DATABASE; a session's own settings are in vocabulary.py.
 SETTINGS = (
     "work_mem = '333kB'", "work_mem = '444kB'", "work_mem = 'wrong'", "statement_timeout = '55min'", "DateStyle = 'SQL, DMY'",
     "search_path = other, public", "TimeZone = 'Asia/Kolkata'", "log_statement = 'ddl'", "session_replication_role = 'replica'",
@@ -194,7 +194,7 @@ topic(
               marks="SECURITY DEFINER") + ";"
     + returns("text", "public.def_sets", "BEGIN PERFORM set_config('my.a', current_user, false); PERFORM set_config('work_mem', '2MB', false);"
               " RETURN current_user; END", marks="SECURITY DEFINER SET app.tenant = 't2'") + ";"
-    # Which no definer may.
+    # A security definer function may not set the role.
     + returns("text", "public.def_role", "BEGIN SET ROLE r_team; RETURN current_user; END", marks="SECURITY DEFINER") + ";"
     + returns("text", "public.inv_role", "BEGIN SET ROLE r_team; RETURN current_user; END") + ";"
     + returns("text", "public.inv_local", "BEGIN SET LOCAL ROLE r_team; RETURN current_user; END", marks="SET role = 'none'") + ";"
@@ -278,7 +278,7 @@ topic(
 
 USES = [(group, use) for group in GROUPS for use in group.uses]
 
-# What sessions do that may be done by several of them.
+# Statements of sessions; several sessions may execute the same statement.
 OWN = (
     "CREATE TABLE public.made AS SELECT current_user::text AS v", "DROP TABLE public.made", "SELECT tableowner FROM pg_tables WHERE tablename = 'made'",
     "SELECT v FROM public.made", "GRANT SELECT ON public.made TO public", "ALTER ROLE CURRENT_USER SET work_mem = '666kB'",
@@ -292,7 +292,7 @@ OWN = (
 )
 
 EVERYBODY_RESET = "ALTER ROLE ALL RESET ALL;"
-# Roles of the last episode that its script has made or renamed are among them.
+# The dropped roles include those that the script of the last episode has made or renamed.
 ROLE_RESET = r"""
 DO $$
 DECLARE r name;

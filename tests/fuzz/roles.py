@@ -1,7 +1,7 @@
-"""Makes up sessions of many roles in one database, and changes of these roles beside them.
+"""Generates sessions of many roles in one database, and changes of these roles beside them.
 
-role_words.py has the words; what is asked in which ways, and what is compared, is as for DDL
-beside sessions (ddl.py, history.py).
+role_words.py has the words; the forms of the queries and the compared results are those of
+DDL beside sessions (ddl.py, history.py).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from .ddl import DdlGenerator
 from .generator import Operation, Script
 from .history import About
 
-# Sessions of an episode are of so many roles, and some of these ask for more at their start.
+# The numbers of roles that sessions of an episode have, and the options that some of these sessions ask for at startup.
 ROLES_AN_EPISODE = (8, 12, 16)
 STARTUP = (
     ("options", "-c role=r_team"), ("options", "-c role=r_lone"), ("options", "-c work_mem=77kB -c app.tenant=t2"),
@@ -65,7 +65,7 @@ class RolesGenerator(DdlGenerator):
         return Operation(session, text, (wire.query(text),), about=About(alters=True, asks=True, kind="by a session"))
 
     def _ddl_become(self, session: int) -> Operation:
-        """Another user for a while."""
+        """The session becomes another user for a while."""
         script = Script()
         self._identity(script)
         if self.random.random() < 0.6:

@@ -1,8 +1,9 @@
-"""What the scripts speak of: parameters and their values, statements, objects.
+"""The vocabulary of the scripts: parameters and their values, statements, objects.
 
-Everything here is deterministic on a direct connection, whoever runs beside
-it: no clocks, no oids, and nothing that waits for another session (lock_timeout
-in the configuration ends what would).  Process IDs are known by whose they are.
+Everything here is deterministic on a direct connection, whichever sessions run
+beside it: no clocks, no oids, and nothing that waits for another session
+(lock_timeout in the configuration ends such a wait).  A process ID is identified
+by the session that it belongs to.
 """
 
 from __future__ import annotations
@@ -11,8 +12,8 @@ USERS = ("postgres", "alice", "bob")
 ROLES = ("alice", "bob", "carol", "nobody_such", "none")
 
 # name: values, good and bad.  client_min_messages stays above debug, whose
-# messages tell of the server's inner life.  temp_buffers is left out: whether it
-# may still be changed is the backend's own history (docs/limits.md).
+# messages tell of the server's inner life.  temp_buffers is left out: the backend's
+# own history decides whether a session may still change it (docs/limits.md).
 PARAMETERS: dict[str, tuple[str, ...]] = {
     "application_name": ("app one", "app_two", "", "a'b"),
     "backend_flush_after": ("0", "16"),
@@ -25,7 +26,7 @@ PARAMETERS: dict[str, tuple[str, ...]] = {
     "DateStyle": ("ISO, DMY", "SQL, MDY", "Postgres, YMD", "German", "wrong"),
     "default_statistics_target": ("10", "100", "99999999"),
     "default_text_search_config": ("pg_catalog.english", "pg_catalog.simple", "no.such"),
-    # Not on: read only and serializable, it waits for the others to end.
+    # Not on: a read-only serializable transaction would then wait for the others to end.
     "default_transaction_deferrable": ("off", "no", "wrong"),
     "default_transaction_isolation": ("read committed", "repeatable read", "serializable"),
     "default_transaction_read_only": ("on", "off", "off"),
@@ -59,7 +60,7 @@ PARAMETERS: dict[str, tuple[str, ...]] = {
     "work_mem": ("64kB", "4MB", "123456kB", "1"),
     "xmlbinary": ("base64", "hex"),
     "xmloption": ("content", "document"),
-    # Custom ones: they exist for the session that set them.
+    # Custom parameters: they exist for the session that set them.
     "my.a": ("1", "zwei", "", "ü"),
     "my.b": ("x", "y"),
     "app.user_id": ("42", ""),
@@ -67,7 +68,7 @@ PARAMETERS: dict[str, tuple[str, ...]] = {
     "aa.x": ("1", ""),
     "_a.x": ("2", ""),
     "é.x": ("3", ""),
-    # Neither these nor that can be set.
+    # None of these can be set.
     "nonsense_parameter": ("1",),
     "max_connections": ("3",),
     "server_version": ("1",),
@@ -94,16 +95,16 @@ STARTUP = (
     ("my.b", "from startup"),
 )
 
-# What ALTER ROLE and ALTER DATABASE may set; new sessions see it.
+# Settings that ALTER ROLE and ALTER DATABASE may make; new sessions see them.
 STORED_SETTINGS = (
     "work_mem = '333kB'", "work_mem = '444kB'", "DateStyle = 'SQL, DMY'", "my.a = 'stored'",
     "search_path = other, public", "TimeZone = 'Asia/Kolkata'", "enable_seqscan = off",
     "default_transaction_isolation = 'repeatable read'", "application_name = 'stored name'",
 )
 
-# What a superuser writes into the server's configuration, and reloads it;
-# None takes it out again.  No custom parameters: a process that has once seen
-# one in the file keeps it, empty, when it has gone from there (docs/limits.md).
+# Settings that a superuser writes into the server's configuration, with a reload;
+# None takes a setting out again.  No custom parameters: a process that has seen a
+# custom parameter in the file keeps it, empty, after its removal (docs/limits.md).
 SERVER_SETTINGS = (
     ("work_mem", "5555kB"), ("work_mem", "6666kB"), ("work_mem", None), ("DateStyle", "SQL, DMY"), ("DateStyle", None),
     ("TimeZone", "Asia/Kolkata"), ("TimeZone", None), ("random_page_cost", "2.5"), ("random_page_cost", None),
@@ -112,9 +113,9 @@ SERVER_SETTINGS = (
     ("application_name", "from file"), ("application_name", None), ("enable_seqscan", "off"), ("enable_seqscan", None),
 )
 
-# Prepared statements: text, number of parameters, an argument list in SQL.
-# Where a temporary object may come to hide another its name is in full: a
-# statement that is made again goes by what it finds then (docs/limits.md).
+# Prepared statements: text, types of the parameters.
+# A name that a temporary object may come to hide is in full: a statement that is
+# made again goes by the objects that it finds then (docs/limits.md).
 STATEMENTS = (
     ("SELECT $1::int + 1", ("int",)),
     ("SELECT count(*), min(b) FROM public.shared WHERE a < $1", ("int",)),
@@ -129,7 +130,7 @@ STATEMENTS = (
     ("VALUES (1), (2), (3), (4), (5)", ()),
     ("SELECT length(my_text()), my_text() FROM generate_series(1, $1::int)", ("int",)),
 )
-# What sessions have hundreds of, each with one number for a parameter.
+# Statements of which sessions have hundreds, each with one number for a parameter.
 STOCK = tuple(
     text.replace("N", str(number))
     for number in range(12)
@@ -206,15 +207,15 @@ SIMPLE = (
     "COPY nowhere_to_be_found FROM STDIN",
 )
 
-# Rarely: they cost the session its backend, or its life.
+# Rarely used: they cost the session its backend, or its life.
 RARE = (
     "SELECT pg_terminate_backend(pg_backend_pid())",
     "SELECT setseed(0.25)",
     "SET seed = 0.5",
 )
 
-# What asks for process IDs.  They are told apart by whose they are: the number
-# after "pid=", and those of the list after "pids=" (world.py).
+# Queries for process IDs.  The session that an ID belongs to identifies it: the number
+# after "pid=", and the numbers of the list after "pids=" (world.py).
 PIDS = (
     "SELECT 'pid=' || pg_backend_pid()", "SELECT 'pid=' || pg_backend_pid()",
     "DO $$BEGIN RAISE NOTICE 'pid=%', pg_backend_pid(); END$$",
@@ -231,8 +232,8 @@ PIDS = (
     "SELECT pg_blocking_pids(pg_backend_pid()), pg_safe_snapshot_blocking_pids(pg_backend_pid())",
 )
 
-# What is done to another session: in the place of #PIDn# stands its number, with
-# as many digits.
+# Statements that act on another session: its process ID replaces #PIDn#, with as
+# many digits.
 PIDS_OF_OTHERS = (
     "SELECT pg_cancel_backend(#PIDn#)", "SELECT pg_cancel_backend(#PIDn#)", "SELECT pg_blocking_pids(#PIDn#)",
     "SELECT 'pid=' || pid, state FROM pg_stat_activity WHERE pid = #PIDn#",
@@ -241,7 +242,7 @@ PIDS_OF_OTHERS = (
 )
 END_ANOTHER = "SELECT pg_terminate_backend(#PIDn#, 20000)"
 
-# Only outside transactions: they would make others wait.
+# Only outside transactions: otherwise these statements would make other sessions wait.
 DDL = (
     "ALTER TABLE shared ADD COLUMN IF NOT EXISTS extra int",
     "ALTER TABLE shared DROP COLUMN IF EXISTS extra",
@@ -259,12 +260,12 @@ DDL = (
     "ALTER ROLE alice RESET ALL", "ALTER ROLE bob RESET ALL", "ALTER DATABASE :database RESET ALL",
 )
 
-# What a session can see of its own state.
+# Queries of a session for its own state.
 PROBES = (
     "SELECT name, setting, unit, source, boot_val, reset_val, pending_restart FROM pg_settings"
     " WHERE source NOT IN ('default', 'configuration file', 'override', 'command line', 'environment variable')"
     " AND name NOT LIKE 'pg_baton.%' ORDER BY name COLLATE \"C\"",
-    # Without those that may be executed loosely (history.py): their counters may differ.
+    # Without the statements that may be executed loosely (history.py): their counters may differ.
     "SELECT name, statement, parameter_types, from_sql, generic_plans, custom_plans"
     " FROM pg_prepared_statements WHERE name NOT LIKE 'ddl%' ORDER BY name COLLATE \"C\"",
     "SELECT name, statement, is_holdable, is_binary, is_scrollable FROM pg_cursors ORDER BY name COLLATE \"C\"",
@@ -283,7 +284,7 @@ PROBES = (
     "SHOW role", "SHOW session_authorization", "SHOW search_path", "SHOW client_encoding", "SHOW ALL_NOT",
 )
 
-# The layout of each database; roles are made once a cluster.
+# The layout of each database; roles are made once per cluster.
 ROLE_SETUP = """
 CREATE ROLE alice LOGIN; CREATE ROLE bob LOGIN; CREATE ROLE carol;
 GRANT alice TO bob; GRANT pg_read_all_stats TO alice;

@@ -1,9 +1,9 @@
 """One of the two worlds: a cluster, and the sessions of a script in it.
 
-perform() runs one operation on one session and gives what the client saw, as
-lines.  Two things come from the server when they please and are kept apart:
-notifications (notifications()), and what a closed session leaves until its
-server process has noticed (settle()).
+perform() runs an operation on a session and returns the client's view of the answer,
+as lines.  Two things come from the server at any time and are kept apart:
+notifications (notifications()), and the remains of a closed session until its
+server process has noticed the end (settle()).
 """
 
 from __future__ import annotations
@@ -30,26 +30,26 @@ ADMIN_LOCK_LIMIT_S = 10
 ADMIN_OPTIONS = "-c role=none -c default_transaction_read_only=off -c client_encoding=UTF8 -c TimeZone=UTC"
 OBJECT_IN_USE = "55006"
 TEMPORARY_SCHEMA = re.compile(r"pg_(toast_)?temp_\d+")
-# Toast tables are called after the oid of theirs.
+# A TOAST table is named after the oid of its table.
 TOAST_TABLE = re.compile(r"pg_toast_\d+")
-# Process IDs that were asked for; each is told by whose it is.
+# Process IDs that were asked for; the name of its owner replaces each.
 ONE_PID = re.compile(r"((?:pid=|PID ))(\d+)")
 SOME_PIDS = re.compile(r"pids=\{(\d[^}]*)\}")
-# Where an error was raised: what was asked of the server's functions may be
-# refused by the pool's.
+# The place where an error was raised: a function of the pool may refuse a request to
+# a function of the server.
 ERROR_PLACE = re.compile(r" F='[^']*' L='\d+' R='[\w:]+'")
-# A compiled function is called as it was when it was compiled, with its schema or without,
+# A compiled function has the name from the time of its compilation, with its schema or without,
 # and with quote_all_identifiers or without, which counts for the types of its arguments, too.
 COMPILED_NAME = re.compile(r"(PL/pgSQL function )((?:[\w.\"]+\.)?[\w\"]+)(\([^)]*\))?")
-# A statement that is analysed again waits for locks then, and names its place; so does a
-# function that is compiled again, of which only its statement tells otherwise.
+# A statement that is analysed again then waits for locks, and its error names the place; so does
+# the error of a function that is compiled again, for which otherwise only its statement is named.
 PLACE_OF_WAIT = re.compile(r"(C='55P03' M='[^']*').*?(?= F='|$)")
 # A role that has been dropped has only its number, which differs from world to world.
 DROPPED_ROLE = re.compile(r"(\b(?:role|OID|oid|user)(?: with)?(?: OID)?:? )\d{5,}")
-# Locks that tell of a session's state; the rest are of the moment.  A relation
-# that is not committed yet has no name for us, only an oid.  Plans may be made again,
-# and who plans locks indexes, and conf, since IMMUTABLE functions read it.  Who first
-# looks at a partition locks its parent.
+# Locks that show a session's state; the other locks are momentary.  A relation
+# that is not committed yet has no name for the watcher, only an oid.  Plans may be made
+# again, and planning locks indexes, and conf, since IMMUTABLE functions read it.  The
+# first session that looks at a partition locks its parent.
 LOCKS = (
     r"SELECT locktype, regexp_replace(coalesce(relation::regclass::text, ''), '^\d+$', 'new'), mode, classid, objid, objsubid, count(*)"
     " FROM pg_locks WHERE database = (SELECT oid FROM pg_database WHERE datname = '{database}')"
@@ -105,7 +105,7 @@ class World:
         self.watcher: Wire | None = None
 
     def lay_out(self) -> None:
-        """A database as vocabulary.py describes it, and the roles as new."""
+        """Makes the database as vocabulary.py describes it, and the roles as new."""
         with self._patient() as wire:
             wire.query(words.ROLE_RESET + ddl_words.ROLE_RESET)
             if wire.query("SELECT 1 FROM pg_file_settings WHERE sourcefile LIKE '%postgresql.auto.conf'"):
@@ -168,7 +168,7 @@ class World:
         return lines
 
     def _by_admin(self, operation: Operation) -> list[str]:
-        """By a connection of its own to the server itself."""
+        """Performs the operation by a connection of its own to the server itself."""
         options = f"-c lock_timeout={ADMIN_LOCK_LIMIT_S}s"
         with self._admin(self.database, options) as wire:
             lines = [self._line(message) for message in wire.ask(*operation.segments)]
@@ -176,14 +176,14 @@ class World:
         return lines
 
     def _with_pids(self, segment: bytes) -> bytes:
-        """Marks replaced by the sessions' numbers here."""
+        """The segment, with the marks replaced by the process IDs of the sessions in this world."""
         for number, session in enumerate(self.sessions):
             mark = pid_mark(number).encode()
             segment = segment.replace(mark, f"{session.pid:0{len(mark)}}".encode())
         return segment
 
     def _ended(self, session: Session) -> list[str]:
-        """What the client of a session hears that another has ended."""
+        """The messages to the client of a session that another session has ended."""
         if session.wire is None:
             return ["it was not connected"]
         try:
@@ -209,7 +209,7 @@ class World:
         return self.watcher
 
     def _change_database(self, wire: Wire, statement: str) -> None:
-        """The server waits five seconds only for those who are still in a database."""
+        """Tries again: the server waits only five seconds for sessions that are still in a database."""
         deadline = time.monotonic() + SERVER_LIMIT_S
         while True:
             try:
@@ -220,7 +220,7 @@ class World:
                     raise
 
     def _change_server(self, wire: Wire, statement: str) -> None:
-        """Gives back when every process has been told."""
+        """Returns when every process has been told."""
         before = self._files_read_at()
         with self.cluster.new_log() as log:
             wire.query(statement)
@@ -230,8 +230,8 @@ class World:
                 wait_until(lambda: "parameters reloaded" in log(), SERVER_LIMIT_S, "the dispatcher has been told")
 
     def _files_read_at(self) -> str | None:
-        """When the postmaster did: before it starts this process it has sent
-        SIGHUP to all the others (SIGHUP_handler in postmaster.c)."""
+        """The time when the postmaster read the files: before it starts this process it has
+        sent SIGHUP to all the others (SIGHUP_handler in postmaster.c)."""
         with self._patient() as wire:
             ((when,),) = wire.query("SELECT pg_conf_load_time()")
             wire.finish()
@@ -316,13 +316,13 @@ class World:
         return self.whose.get(pid, "a stranger")
 
     def _who_all(self, listed: str) -> str:
-        """Without those that have just gone, and whoever looks after the world."""
+        """The owners of these PIDs, without sessions that have just gone and the connections of World itself."""
         live = {session.pid for session in self.sessions if session.wire}
         pairs = [item.partition(":") for item in listed.split(",") if item]
         return str(sorted(self._who(int(pid)) + rest for pid, _, rest in pairs if int(pid) in live))
 
     def state(self) -> str:
-        """What everybody is doing, for a report on a session that hangs."""
+        """The activity of all sessions and processes, for a report on a session that hangs."""
         found = [self.cluster.log_tail(20)]
         if self.cluster.pooled:
             with self._admin("postgres") as wire:
@@ -332,10 +332,10 @@ class World:
         found.append(self.cluster.stacks())
         return "\n".join(found)
 
-    # -- what comes when it pleases ------------------------------------------------
+    # -- results that come at any time -------------------------------------------
 
     def notifications(self, number: int) -> list[str]:
-        """All that session has been notified of so far; reads what is there."""
+        """All notifications of that session so far; reads the input that is there."""
         session = self.sessions[number]
         wire = session.wire
         while wire and wire.has_input():
@@ -348,8 +348,8 @@ class World:
         return session.notifications
 
     def busy(self) -> list[str]:
-        """Sessions that something still runs for, although all are answered:
-        their backends serve nobody else.  One may take a moment to end."""
+        """Sessions for which something still runs, although all requests are answered:
+        their backends serve no other session.  The work may take a moment to end."""
         if not self.cluster.pooled:
             return []
         deadline = time.monotonic() + SETTLE_LIMIT_S
@@ -364,7 +364,7 @@ class World:
                 time.sleep(0.005)
 
     def all_wait(self) -> None:
-        """Waits until all processes wait for something: one that has just
+        """Waits until all processes wait for something: a process that has just
         answered does so a moment later."""
         deadline = time.monotonic() + SETTLE_LIMIT_S
         with self._admin("postgres") as wire:
@@ -379,13 +379,13 @@ class World:
 
     def settle(self, locks_elsewhere: list[str] | None = None) -> list[str]:
         """Waits until the locks held are those of the other world, or, with no
-        other world, until they stay the same; gives them."""
+        other world, until they stay the same; returns them."""
         deadline = time.monotonic() + SETTLE_LIMIT_S
         before: list[str] | None = None
         while True:
             all_gone = True
             if locks_elsewhere is None:
-                # Before the locks: one that has ended has none only once it is shown no more.
+                # Before the locks: an ended session surely has no locks only once the view shows it no more.
                 ours = self._watch().query(
                     "SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'client backend'"
                     f" AND datname = '{self.database}' AND pid <> pg_backend_pid()")
@@ -401,7 +401,7 @@ class World:
 
 
 class BrokenWorld(World):
-    """Loses a session's state now and then, to see that it is noticed."""
+    """Loses a session's state now and then, to check that the comparison notices the loss."""
 
     def __init__(self, *arguments, **keywords) -> None:
         super().__init__(*arguments, **keywords)
@@ -419,7 +419,7 @@ class BrokenWorld(World):
 
 
 def make_template(cluster: Cluster) -> None:
-    """Once a cluster: roles, and the database that episodes copy."""
+    """Makes, once for each cluster, the roles and the database that episodes copy."""
     with Wire.login(HOST, cluster.port, SUPERUSER, "postgres") as wire:
         for sql in (words.ROLE_SETUP + ddl_words.ROLE_SETUP, "CREATE DATABASE fuzz_template"):
             wire.query(sql)

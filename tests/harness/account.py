@@ -1,8 +1,8 @@
 """Running server programs as an unprivileged user.
 
-PostgreSQL refuses to run as root.  Run as root, the tests run every server
-program as the user named by BATON_TEST_USER (default "postgres"); run as
-anyone else, they run it as themselves.
+PostgreSQL refuses to run as root.  If root runs the tests, they run every server
+program as the user named by BATON_TEST_USER (default "postgres"). If another user
+runs them, they run the server programs as that user.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def as_server_user(command: list[str], die_with_parent: bool = False) -> list[st
 
 
 def become_server_user() -> None:
-    """This process, for good."""
+    """Makes this process run as the server's user, for good."""
     user = server_user()
     if os.geteuid() == 0:
         os.setgroups([])
@@ -63,7 +63,7 @@ def other_users(count: int = 1) -> list[str]:
 
 @contextlib.contextmanager
 def acting_as(name: str) -> Iterator[None]:
-    """What connects to a Unix socket meanwhile is that user's to the kernel
+    """The kernel attributes connections to Unix sockets made meanwhile to that user
     (SO_PEERCRED keeps the effective user of the process that connects)."""
     user = pwd.getpwnam(name)
     os.setegid(user.pw_gid)
@@ -82,7 +82,7 @@ def give_to_server_user(path: os.PathLike[str] | str) -> None:
 
 
 def run_as_server_user(command: list[str], timeout_s: float = 120, **kwargs) -> str:
-    """Runs a program to its end; its output, or an error that quotes it."""
+    """Runs a program to its end. Returns its output, or raises an error that quotes it."""
     environment = {k: v for k, v in os.environ.items() if not k.startswith("PG")}
     environment["LC_ALL"] = "C.UTF-8"
     environment["HOME"] = server_user().pw_dir
@@ -113,7 +113,7 @@ def server_major() -> int:
     return int(pg_config("version").split()[1].split(".")[0].rstrip("abcdefghijklmnopqrstuvwxyz"))
 
 
-# Has queries run by a parallel worker for the sake of it.
+# This parameter makes parallel workers run queries even without a benefit.
 DEBUG_PARALLEL = "debug_parallel_query" if server_major() >= 16 else "force_parallel_mode"
 
 

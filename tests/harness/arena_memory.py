@@ -1,5 +1,5 @@
 """ARENA, the memory that only the dispatcher writes: read and written here through
-the dispatcher's own eyes (/proc/PID/mem), as if it had come to be somebody else's."""
+the dispatcher's own mapping (/proc/PID/mem), as if an attacker had the dispatcher."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .control_memory import constant, structure
 
 
 class ArenaMemory:
-    """A dispatcher's ARENA.  Whoever may not write another process's memory gets a
+    """A dispatcher's ARENA.  A test that may not write another process's memory gets a
     PermissionError."""
 
     def __init__(self, cluster: Cluster) -> None:
@@ -41,16 +41,16 @@ class ArenaMemory:
         return kind.from_buffer_copy(self.read(offset, ctypes.sizeof(kind)))
 
     def place_of(self, session: int) -> int:
-        """Where a session's record is."""
+        """The offset of a session's record."""
         return self.header.session_offset + (session & 0xFFFFFFFF) * ctypes.sizeof(structure("BatonSessionRecord"))
 
     def items(self, session: int) -> Iterator[int]:
-        """Where a session's items are."""
+        """The offsets of a session's items."""
         record = self.read_structure("BatonSessionRecord", self.place_of(session))
         for number in range(record.item_count):
             yield record.items * 8 + number * ctypes.sizeof(structure("BatonItem"))
 
     def field(self, name: str, offset: int, field: str) -> tuple[int, int]:
-        """Where a field of a structure that lies there is, and its size."""
+        """The offset and the size of a field of the structure that lies at `offset`."""
         descriptor = getattr(structure(name), field)
         return offset + descriptor.offset, descriptor.size

@@ -1,5 +1,5 @@
-"""Services that say who somebody is, each started privately on a free port: an
-LDAP server, a RADIUS server, a Kerberos KDC.  Debian's own programs; a test whose
+"""Services that authenticate users, each started privately on a free port: an LDAP
+server, a RADIUS server, a Kerberos KDC.  The programs are Debian's own; a test whose
 program is missing is skipped, with the package's name."""
 
 from __future__ import annotations
@@ -154,7 +154,7 @@ class Kerberos(Service):
             "KRB5_CONFIG": str(directory / "krb5.conf"),
             "KRB5_KDC_PROFILE": str(directory / "kdc.conf"),
             "KRB5CCNAME": f"FILE:{directory}/tickets",
-            # Or the server would leave one in /var/tmp, of whom it has let in.
+            # Otherwise the server would leave a replay cache in /var/tmp, of the clients that it has let in.
             "KRB5RCACHENAME": "none:",
         }
         self._tool("kdb5_util", "create", "-s", "-P", "secret")
@@ -182,7 +182,7 @@ class Kerberos(Service):
 
 
 class Ident:
-    """An ident server (RFC 1413) on its own port, which says the same of everybody."""
+    """An ident server (RFC 1413) on its own port, which gives the same name for every connection."""
 
     def __init__(self, says: str) -> None:
         self.says = says
@@ -197,7 +197,7 @@ class Ident:
         self.asked: list[str] = []
 
     def serve(self) -> None:
-        """Until it is stopped; to be run in a thread."""
+        """Answers requests until it is stopped; to be run in a thread."""
         with contextlib.suppress(OSError):
             while True:
                 client, _ = self.listener.accept()

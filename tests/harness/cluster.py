@@ -1,10 +1,10 @@
-"""One private PostgreSQL cluster, with or without the pool before it.
+"""A private PostgreSQL cluster, with or without the pool in front of it.
 
 A cluster lives in one directory of the run's scratch directory: `data`, `log`
-and the Unix sockets.  The data directory is a copy of one that initdb made
-once a run.  A Cluster owns every process whose working directory is its data
-directory, and check_clean() proves at the end that none is left and that the
-log has nothing that no test announced.
+and the Unix sockets.  The data directory is a copy of a directory that initdb
+makes once per run.  A Cluster owns every process whose working directory is its
+data directory. check_clean() proves at the end that no process is left and that
+the log has no alarm that no test announced.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ START_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 60.0
 GONE_TIMEOUT_S = 30.0
 
-# What no test may leave in the log unless it says so (Cluster.expect_in_log).
+# Alarms that no test may leave in the log unless it announces them (Cluster.expect_in_log).
 ALARMS = (
     "PANIC:",
     "TRAP:",
@@ -66,26 +66,26 @@ BASE_PARAMETERS = {
     "lc_messages": "C",
 }
 
-# Of the dispatcher, in the data directory (dispatcher_link.h says why there).
+# The dispatcher's socket, in the data directory (dispatcher_link.h says why there).
 CONTROL_SOCKET = "pg_stat_tmp/pg_baton.ctl"
 
 POOL_PARAMETERS = {
     "shared_preload_libraries": "pg_baton",
-    # Tests hold backends on purpose: none is added for those that wait.
+    # Tests hold backends on purpose: no backend is added for sessions that wait.
     "pg_baton.max_extra_backends": "0",
     **dict(setting.split("=", 1) for setting in os.environ.get("BATON_TEST_SET", "").split()),
 }
 
 
-# Constants that pg_baton.test_constants changes; and "break_" with a check's name, which
-# the harness makes of break_self_check.
+# Constants that pg_baton.test_constants changes. It also takes "break_" with a check's name,
+# which the harness makes of break_self_check.
 TEST_CONSTANTS = {
     "batch_scheduling_wait_us", "extra_idle_timeout_ms", "force_role_changes", "max_login_bytes", "message_timeout_ms",
 }
 
 
 def can_replace_system_files() -> bool:
-    """May the tests give a server an /etc/hosts of its own?"""
+    """Whether the tests may give a server an /etc/hosts of its own."""
     return (
         os.geteuid() == 0
         and subprocess.run(
@@ -101,7 +101,7 @@ class Run:
     def __init__(self) -> None:
         self.directory = Path(tempfile.mkdtemp(prefix="baton-tests-", dir=os.environ.get("BATON_TEST_DIR")))
         self.directory.chmod(0o755)
-        # A crash shall leave a core file, for check_clean() to show where.
+        # A crash shall leave a core file, so that check_clean() can show where it happened.
         _, hard = resource.getrlimit(resource.RLIMIT_CORE)
         resource.setrlimit(resource.RLIMIT_CORE, (hard, hard))
         self.stage: Stage | None = make_stage(self.directory)
@@ -141,7 +141,7 @@ class Run:
         return self._template
 
     def secure(self, cluster: Cluster) -> None:
-        """Gives it the run's certificate, which the doctor does not warn of."""
+        """Gives the cluster the run's certificate, of which the doctor does not warn."""
         from .certificates import Authority, make_secure
 
         if self._certificate is None:
@@ -167,7 +167,7 @@ class Run:
 
 
 class Cluster:
-    """A server, and what its tests may do to it."""
+    """A server, and the actions that its tests may take on it."""
 
     def __init__(
         self,
@@ -275,11 +275,11 @@ class Cluster:
         os.kill(self.postmaster_pid(), signal.SIGHUP)
 
     def become_standby_of(self, primary: Cluster, name: str = "standby") -> None:
-        """A copy of a running primary, which follows it once started."""
+        """Makes this cluster a copy of a running primary. The copy follows the primary once started."""
         self.become_standby_of_conninfo(f"host={HOST} port={primary.port} user={SUPERUSER} application_name={name}")
 
     def become_standby_of_conninfo(self, conninfo: str) -> None:
-        """As well, by another way to the primary."""
+        """Does the same with another connection string for the primary."""
         shutil.rmtree(self.data)
         run_as_server_user(
             [server_program("pg_basebackup"), "-d", conninfo, "-D", str(self.data), "-c", "fast", "-X", "stream"]
@@ -289,8 +289,8 @@ class Cluster:
         self.set_parameters({"primary_conninfo": conninfo})
 
     def replay(self, primary: Cluster, timeout_s: float = 60) -> None:
-        """Waits until all that the primary has written is to be seen here."""
-        # A commit that is flushed, and all before it.
+        """Waits until everything that the primary has written is visible here."""
+        # A commit that is flushed, and everything before it.
         primary.sql("SELECT set_config('synchronous_commit', 'on', true), pg_logical_emit_message(true, '', '')")
         ((target,),) = primary.sql("SELECT pg_current_wal_flush_lsn()")
         deadline = time.monotonic() + timeout_s
@@ -306,13 +306,13 @@ class Cluster:
         return self._conninfo(self.pool_port, {**self._encryption(), **options})
 
     def direct(self, **options: object) -> str:
-        """A libpq connection string to the server's own port, by TLS if the pool's is, to be compared with."""
+        """A libpq connection string to the server's own port, for comparison, by TLS if the pool's is."""
         return self._conninfo(self.port, {**self._encryption(), **options})
 
     def _encryption(self) -> dict[str, object]:
         if not self.by_tls or self.parameters.get("ssl") != "on":
             return {}
-        # Who runs as the server's user may not look for one in our home.
+        # A process of the server's user may not look for a certificate in our home.
         return {"sslmode": "require", "sslcert": "/nonexistent"}
 
     def _conninfo(self, port: int, options: dict[str, object]) -> str:
@@ -335,12 +335,12 @@ class Cluster:
         return " ".join(quoted)
 
     def _host(self, port: int) -> str:
-        """A server that the pool stands for listens at its Unix socket only."""
+        """A server whose address the pool takes listens at its Unix socket only."""
         only_local = port == self.port and self.parameters["listen_addresses"] == ""
         return str(self.home) if only_local else HOST
 
     def sql(self, statement: str, *, dbname: str = "postgres", user: str = SUPERUSER) -> list[tuple]:
-        """Runs one statement on the server's own port; its rows."""
+        """Runs one statement on the server's own port, and returns its rows."""
         import psycopg
 
         conninfo = self._conninfo(self.port, {"dbname": dbname, "user": user})
@@ -370,7 +370,7 @@ class Cluster:
                 start_new_session=True,
             )
         if self.by_tls and self.parameters.get("ssl") == "on":
-            # The server's own, too: what is compared with each other comes alike.
+            # The server's own port, too: connections that are compared with each other use TLS alike.
             for port in (self.pool_port, self.port):
                 SECURE_PORTS[port] = self.dispatcher_pids
         self._wait_ready(self.port)
@@ -379,8 +379,8 @@ class Cluster:
         return self
 
     def _with_system_files(self, command: list[str]) -> list[str]:
-        """Runs it where `system_files` (path: text) stand in the system's place;
-        root only, see can_replace_system_files()."""
+        """The command that runs `command` where `system_files` (path: text) replace the
+        system's files; root only, see can_replace_system_files()."""
         if not self.system_files:
             return command
         mounts = []
@@ -466,7 +466,7 @@ class Cluster:
         return self._exists
 
     def destroy(self) -> None:
-        """Whatever happened before: nothing of the cluster is left."""
+        """Leaves nothing of the cluster, whatever happened before."""
         for port in (self.pool_port, self.port):
             SECURE_PORTS.pop(port, None)
         if self._exists:
@@ -484,7 +484,7 @@ class Cluster:
         finally:
             self.destroy()
 
-    # -- what is to be seen --------------------------------------------------
+    # -- observation ---------------------------------------------------------
 
     def log(self) -> str:
         return self.log_file.read_text(errors="replace") if self.log_file.exists() else ""
@@ -494,7 +494,7 @@ class Cluster:
 
     @contextlib.contextmanager
     def new_log(self) -> Iterator[Callable[[], str]]:
-        """Gives a function that returns what the log has got since here."""
+        """Gives a function that returns the text that the log has got since this call."""
         start = self.log_file.stat().st_size
 
         def read() -> str:

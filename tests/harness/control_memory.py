@@ -1,4 +1,4 @@
-"""CONTROL, the memory that the server's processes and the dispatcher share.
+"""CONTROL, the control memory that the server's processes and the dispatcher share.
 
 The structures are read from shared/ itself, so that a test that
 looks into the memory, or writes there, follows the layout.
@@ -45,7 +45,7 @@ def constant(name: str) -> int:
 
 @functools.cache
 def structure(name: str) -> type[ctypes.Structure]:
-    """One of the header's structures; all fields are of fixed width."""
+    """A structure of the headers; all fields are of fixed width."""
     found = re.search(rf"typedef struct {name}\s*{{(.*?)}} {name};", _header(), re.DOTALL)
     assert found, f"shared/ has no structure {name}"
     fields = []
@@ -59,7 +59,7 @@ def structure(name: str) -> type[ctypes.Structure]:
 def _is_control(descriptor: str) -> bool:
     try:
         return "pg_baton control" in os.readlink(descriptor)
-    except FileNotFoundError:  # a client's, whom a process of his own serves by now
+    except FileNotFoundError:  # the descriptor of a client that has its own process by now
         return False
 
 
@@ -93,7 +93,7 @@ class ControlMemory:
         return kind.from_buffer(self._memory, self.header.tenant_offset + number * ctypes.sizeof(kind))
 
     def session_slot(self, session: int) -> ctypes.Structure:
-        """By the session's id, or its slot's number."""
+        """The slot with the session's id, or with the slot's number."""
         kind = structure("BatonSessionSlot")
         number = session & 0xFFFFFFFF
         assert number < self.header.session_slots

@@ -26,7 +26,7 @@ def closed_at_the_end() -> Iterator[Callable[..., list[Wire]]]:
 
 
 def commit_as_they_begin(wires: list[Wire]) -> None:
-    """All have asked to BEGIN; each commits as soon as it may, and makes room."""
+    """All sessions have asked to BEGIN; each commits as soon as it has begun, and makes room."""
     left = list(wires)
     while left:
         ready, _, _ = select.select([wire.sock for wire in left], [], [], 30)

@@ -1,4 +1,4 @@
-"""Is a cluster well after what was done to it?"""
+"""Checks that a cluster is well after a test has disturbed it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SPIN_LIMIT_S = 0.5
 
 
 def wait_until(check, timeout_s: float = SETTLE_TIMEOUT_S, what: str = "") -> None:
-    """Waits until check() is true; a failure says what was waited for."""
+    """Waits until check() is true; a failure names the awaited state (`what`)."""
     deadline = time.monotonic() + timeout_s
     while not check():
         if time.monotonic() > deadline:
@@ -27,12 +27,12 @@ def wait_until(check, timeout_s: float = SETTLE_TIMEOUT_S, what: str = "") -> No
 
 
 def stop(pid: int) -> None:
-    """SIGSTOP; all of its threads stand still afterwards, which takes a moment."""
+    """Sends SIGSTOP and waits until all threads of the process stand still, which takes a moment."""
 
     def states() -> set[str]:
         found = set()
         for task in Path(f"/proc/{pid}/task").iterdir():
-            with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # one that has just ended
+            with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # a thread that has just ended
                 found.add((task / "stat").read_text().rpartition(")")[2].split()[0])
         return found
 
@@ -46,7 +46,7 @@ def stop(pid: int) -> None:
 
 @contextlib.contextmanager
 def launcher_stopped(cluster: Cluster):
-    """Nobody is asked about meanwhile."""
+    """The launcher stands still meanwhile: it answers no questions of the dispatcher."""
     ((pid,),) = cluster.sql("SELECT pid FROM pg_stat_activity WHERE backend_type = 'pg_baton launcher'")
     stop(pid)
     try:
@@ -56,7 +56,7 @@ def launcher_stopped(cluster: Cluster):
 
 
 def start_two_backends(login, cluster: Cluster) -> None:
-    """Two transactions at a time: from then on both backends of a pool are there."""
+    """Runs two transactions at a time: from then on both backends of a pool exist."""
     with login(cluster) as one, login(cluster) as other:
         for text in ("BEGIN", "COMMIT"):
             one.query(text)
@@ -64,7 +64,7 @@ def start_two_backends(login, cluster: Cluster) -> None:
 
 
 def assert_serves(cluster: Cluster, sessions: int = 6, turns: int = 3, source: str = "") -> None:
-    """New sessions get in (from that address), and each gets its own answers."""
+    """New sessions log in (from the address `source`), and each gets its own answers."""
     wires = [Wire.login(HOST, cluster.pool_port, source=source) for _ in range(sessions)]
     try:
         for number, wire in enumerate(wires):
@@ -110,8 +110,8 @@ def assert_no_backend_lost(cluster: Cluster) -> None:
 def assert_nothing_spins(cluster: Cluster) -> None:
     """No process of a cluster at rest uses the processor.
 
-    Who spins goes on with it; who was at work for a moment, on a machine that
-    charges it for what others take, is at rest the next time."""
+    A process that spins goes on with it. A process that worked for a moment, on a machine
+    that charges it for the time of others, is at rest at the next measurement."""
     suspects = None
     for _ in range(3):
         before = {process.pid: cpu_seconds(process.pid) for process in cluster.processes()}
@@ -135,14 +135,14 @@ def assert_healthy(cluster: Cluster) -> None:
 
 
 class Load:
-    """Clients that ask without end, in threads; each checks its own answers.
+    """Clients that send queries without end, in threads; each checks its own answers.
 
     A client that loses its connection counts that and connects again; a wrong
     answer is a failure for good.
     """
 
     def __init__(self, cluster: Cluster, clients: int, think_s: float = 0.0, by_tls: int = 0) -> None:
-        """So many of the clients come by TLS."""
+        """by_tls: the number of the clients that connect by TLS."""
         import threading
 
         self.cluster = cluster
@@ -200,7 +200,7 @@ class Load:
                 time.sleep(0.05)
 
     def wait_for_answers(self, count: int = 200, timeout_s: float = 60) -> None:
-        """Waits until that many more answers have come, and some to each client."""
+        """Waits until `count` more answers have come, and at least one to each client."""
         wanted = self.answers + count
         each = [answers + 1 for answers in self.answers_of]
 

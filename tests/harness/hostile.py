@@ -1,9 +1,9 @@
 """Hostile peers of the dispatcher: a stranger at its control socket, and a
-backend that has attached as ours do and then says and writes what it likes.
+backend that has attached as pg_baton's do and then sends and writes any data.
 
-A backend of that kind is a process of its own, because the dispatcher asks the
-kernel who it is, and signals it.  It has the connection in common with the
-test, which speaks for it.
+A backend of that kind is a process of its own, because the dispatcher gets the
+identity of the process from the kernel, and signals it.  The process and the test
+share the connection; the test sends and receives for the process.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Peer:
         self.socket.settimeout(20)
         self.process: int | None = None
         self.descriptors: list[int] = []
-        # a data directory's path may be longer than a socket's may be
+        # the path of a data directory may be too long for a socket's
         directory = os.open(cluster.data, os.O_DIRECTORY)
         try:
             if not own_process:
@@ -65,15 +65,15 @@ class Peer:
         wait_until(self._is_connected, what="the child has connected")
 
     def _connect_and_wait(self, directory: int) -> NoReturn:
-        """The child: the kernel takes the connection for its own, and lets the
-        dispatcher signal it, as it is of the server's user."""
+        """Runs in the child: the kernel assigns the connection to the child, and lets
+        the dispatcher signal the child, which runs as the server's user."""
         try:
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
             become_server_user()
             os.fchdir(directory)
             self.socket.connect(CONTROL_SOCKET)
             os.chdir("/")
-            # clients of the test, whose ends would not be seen
+            # sockets of the test's clients: the end of a client would not be seen while they are open
             number = self.socket.fileno()
             os.closerange(3, number)
             os.closerange(number + 1, 65536)
@@ -98,7 +98,7 @@ class Peer:
         return struct.unpack("=i", fcntl.ioctl(self.socket, termios.TIOCOUTQ, bytes(4))) == (0,)
 
     def all_received(self) -> list[int]:
-        """Types of what has come."""
+        """Types of the frames that have come."""
         kinds = []
         while select.select([self.socket], [], [], 0)[0]:
             kinds.append(self.receive()[0])
@@ -115,7 +115,7 @@ class Peer:
         return kind, session, packet[16:]
 
     def is_closed(self) -> bool:
-        """By the dispatcher; what it has said before is passed over."""
+        """The dispatcher has closed the connection; frames that it sent before are skipped."""
         try:
             while True:
                 self.receive()
@@ -125,7 +125,7 @@ class Peer:
             return False
 
     def has_ended(self) -> bool:
-        """Its process."""
+        """The process of the peer has ended."""
         if self.process is None:
             return True
         pid, _ = os.waitpid(self.process, os.WNOHANG)
@@ -152,7 +152,7 @@ class Peer:
 
 @contextlib.contextmanager
 def nobody_starts(cluster: Cluster) -> Iterator[None]:
-    """The server takes no connection: who is expected as a backend does not come."""
+    """The server takes no connection: a backend that is expected does not come."""
     postmaster = cluster.postmaster_pid()
     stop(postmaster)
     try:
@@ -162,7 +162,7 @@ def nobody_starts(cluster: Cluster) -> Iterator[None]:
 
 
 class Backend(Peer):
-    """Attached in the slot that is expected to be filled next."""
+    """A backend, attached in the slot that is expected to be filled next."""
 
     def __init__(
         self, cluster: Cluster, memory: ControlMemory, role: int, database: int
@@ -193,7 +193,7 @@ class Backend(Peer):
         self.send(frame("RELEASE"))
 
     def assigned(self) -> int:
-        """The session that it is given, or takes from the ready queue; in place."""
+        """The session that the backend is given, or takes from the ready queue; it is put in place."""
         session = self.in_hand()
         own = self.memory.backend_slot(self.slot)
         own.session = session
@@ -203,8 +203,8 @@ class Backend(Peer):
         return session
 
     def in_hand(self) -> int:
-        """So it is, and in no place: nobody else knows who has it."""
-        # of what comes with WELCOME the one socket
+        """The session likewise, but not put in place: no other process knows which backend has it."""
+        # the only socket of the descriptors that come with WELCOME
         number = next(one for one in self.descriptors if stat.S_ISSOCK(os.fstat(one).st_mode))
         queue = socket.socket(fileno=os.dup(number))
         with queue:
@@ -218,18 +218,18 @@ class Backend(Peer):
                     return session
 
     def answer(self) -> None:
-        """Whatever the client of the session in place has asked, with nothing."""
+        """Answers the request of the client of the session in place with an empty result."""
         self.read()
         os.write(self.descriptors[-1], b"I\0\0\0\4" + b"Z\0\0\0\5I")
 
     def read(self) -> None:
-        """What the client has asked, with no answer."""
+        """Reads the client's request, and sends no answer."""
         client = self.descriptors[-1]
         wait_until(lambda: bool(select.select([client], [], [], 0)[0]), what="the client asks")
         os.read(client, 65536)
 
     def give_back(self, session: int, shows_idle: bool = True, tells: bool = True) -> None:
-        """As handover.c does it: the words, then RELEASE."""
+        """Gives the session back as handover.c does: first the words, then RELEASE."""
         words = self.memory.session_slot(session)
         words.state = constant("BATON_STATE_IDLE")
         words.owner = 0
@@ -241,7 +241,7 @@ class Backend(Peer):
             self.send(frame("RELEASE", session))
 
     def show_idle(self) -> None:
-        """The words of one that may be given a session."""
+        """Writes the words of a backend that may be given a session."""
         own = self.memory.backend_slot(self.slot)
         own.session = 0
         own.state = constant("BATON_BACKEND_IDLE")

@@ -1,4 +1,4 @@
-"""Where hostile backends live: beside sessions that are to notice nothing of them."""
+"""The surroundings of hostile backends: sessions that these backends must not affect."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ MAX_BACKENDS = 4
 
 
 class World:
-    """Liars, and others who are to notice nothing: one is idle, and one in a
-    transaction.  All are of one pool, or the liars are of another.  No backend is
-    free, so that who asks is given to a liar."""
+    """Hostile backends (liars), and sessions that they must not affect: an idle session, and
+    a session in a transaction.  All are of one pool, or the liars are of another pool.  No
+    backend is free, so that a session that asks is given to a liar."""
 
     def __init__(self, make_cluster, same_pool: bool, hba=(), setup: str = "", **parameters: str) -> None:
         self.cluster = make_cluster(parameters={"pg_baton.max_backends": MAX_BACKENDS} | parameters, hba=hba)
         self.cluster.sql("CREATE EXTENSION pg_baton")
         self.cluster.sql("CREATE ROLE liar LOGIN; " + setup)
         self.cluster.sql("CREATE DATABASE liars TEMPLATE template0")
-        # a role of its own in either case: backends serve any
+        # the liars have a role of their own in either case: backends serve any role
         self.place = {"user": "liar", "database": "postgres" if same_pool else "liars"}
         ((self.role,),) = self.cluster.sql("SELECT oid FROM pg_roles WHERE rolname = 'liar'")
         found = "SELECT oid FROM pg_database WHERE datname = '{database}'"
@@ -36,19 +36,19 @@ class World:
         self.ids = {name: self.session_id(name) for name in ("idle", "busy", "gone")}
         gone.finish()
         wait_until(lambda: self.session_id("gone") is None, what="it has gone")
-        # from here on the dispatcher greets them
+        # from here on the dispatcher greets clients of this role and database
         self.come("client", **self.place).finish()
         self.no_backend_is_free()
         self.memory = ControlMemory(self.cluster)
 
     def no_backend_is_free(self) -> None:
-        """Of the liars' pool, until one is started."""
+        """Ends the free backends of the liars' pool: none is free until another is started."""
         free = "FROM pg_baton_backends WHERE database = '{database}' AND session_id IS NULL".format(**self.place)
 
         def is_none_seen() -> bool:
             return self.cluster.sql(f"SELECT pg_terminate_backend(pid) {free}") == []
 
-        # again and again: one may be starting
+        # again and again: a backend may be starting
         wait_until(lambda: is_none_seen() and not time.sleep(0.2) and is_none_seen(), what="no backend is free")
 
     def come(self, name: str, user: str = "postgres", database: str = "postgres") -> Wire:
@@ -57,7 +57,7 @@ class World:
         return wire
 
     def ask(self) -> Wire:
-        """A client of the liar's role, for whom a backend must be started."""
+        """A client of the liar's role, for which a backend must be started."""
         wire = Wire.login(HOST, self.cluster.pool_port, application_name="client", **self.place)
         wire.send(query("SHOW my.own"))
         return wire
@@ -70,8 +70,8 @@ class World:
         return Backend(self.cluster, self.memory, self.role, self.database)
 
     def never(self) -> dict[str, int]:
-        """Names of sessions that there have never been."""
-        some = self.ids["busy"]  # whose slot is not the first
+        """IDs of sessions that have never existed."""
+        some = self.ids["busy"]  # the ID of a session whose slot is not the first
         return {
             "the next of that slot": some + (1 << 32),
             "no generation": some & 0xFFFFFFFF,
@@ -85,7 +85,7 @@ class World:
         for wire, name in ((self.busy, "busy"), (self.idle, "idle")):
             assert wire.query("SHOW my.own") == [[name]]
             wire.finish()
-        # as many backends as before
+        # the pool has as many backends as before
         holders = [self.come("holder") for _ in range(MAX_BACKENDS)]
         for wire in holders:
             wire.query("BEGIN", timeout_s=20)

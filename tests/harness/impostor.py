@@ -1,6 +1,6 @@
-"""Somebody in the dispatcher's place: while it is stopped its listening socket is
-the test's, which answers whoever comes; and what the dispatcher speaks through,
-to be spoken through."""
+"""The test in the dispatcher's place: while the dispatcher is stopped, the test has its
+listening socket and answers every process that connects. The test can also borrow the
+other sockets of the dispatcher, and speak through them."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from .processes import borrowed_socket
 
 
 def send_descriptors(through: socket.socket, packet: bytes, descriptors: list[int], limit_s: float = 20.0) -> None:
-    """As soon as the other end has taken enough of what was sent before: a socket of the dispatcher's does
-    not wait by itself."""
+    """Sends as soon as the other end has taken enough of the earlier packets, because a socket of the
+    dispatcher does not wait by itself."""
     deadline = time.monotonic() + limit_s
     while True:
         try:
@@ -37,22 +37,22 @@ class Impostor:
         (self.pid,) = cluster.dispatcher_pids()
 
     def borrowed(self, number: int) -> socket.socket | None:
-        """A descriptor of the dispatcher's, if it is a socket's."""
+        """A copy of a descriptor of the dispatcher, if it is a socket's."""
         return borrowed_socket(self.pid, number)
 
     def channel(self) -> socket.socket:
-        """The launcher's, of the dispatcher that it has started last."""
+        """The launcher's channel, from the dispatcher that the launcher has started last."""
         (self.pid,) = self.cluster.dispatcher_pids()
         return self.borrowed(3)
 
     def all_borrowed(self) -> Iterator[socket.socket]:
-        """Each of its sockets, to be closed by the caller."""
+        """Each socket of the dispatcher. The caller closes it."""
         for number in os.listdir(f"/proc/{self.pid}/fd"):
             try:
                 if not os.readlink(f"/proc/{self.pid}/fd/{number}").startswith("socket:"):
                     continue
             except FileNotFoundError:
-                # A client that has gone meanwhile.
+                # The client has gone meanwhile.
                 continue
             found = self.borrowed(int(number))
             if found is not None:
@@ -68,7 +68,7 @@ class Impostor:
 
     @contextlib.contextmanager
     def in_its_place(self) -> Iterator[socket.socket]:
-        """Its listening socket; the dispatcher is stopped as long."""
+        """The dispatcher's listening socket. The dispatcher is stopped while the test has it."""
         stop(self.pid)
         try:
             with self._listener() as listener:
@@ -79,7 +79,7 @@ class Impostor:
 
 
 def heard(peer: socket.socket) -> int:
-    """The type of the next frame; 0 at its end."""
+    """The type of the next frame; 0 at the end of the connection."""
     try:
         packet = peer.recv(65536)
     except ConnectionError:

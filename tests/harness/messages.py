@@ -38,7 +38,7 @@ def client(
     certificate: bytes = string(b""),
     rest: bytes = word(0) + string(b"") * 5,
 ) -> bytes:
-    """Payload of CLIENT; what it says of TLS may be anything."""
+    """Payload of CLIENT; its TLS fields may have any value."""
     addresses = struct.pack("=IHHI16sH16s", kind, family, 0, 0, bytes(16), 0, bytes(16))
     return addresses + bytes((secure, has_certificate)) + names + certificate + rest
 
@@ -56,13 +56,13 @@ def retiring(why: bytes = b"", cause: int | None = None) -> bytes:
 
 
 def greeted(rest: bytes) -> bytes:
-    """From the length of its notices on."""
+    """Payload of GREETED; `rest` begins at the length of its notices."""
     return word(1) + struct.pack("=Q", 0) + rest
 
 
 VERSION = word(constant("BATON_LAYOUT_VERSION"))
 
-# Whole, and of nobody: the token, the ticket and the secret are none that there are.
+# Whole payloads that belong to no process: the token, the ticket and the secret do not exist.
 PAYLOADS = {
     "HELLO_BACKEND": VERSION + struct.pack("=IQIII", 1, 1, 1, 10, 5),
     "HELLO_LAUNCHER": VERSION + struct.pack("=QI", 1, 1),
@@ -104,7 +104,7 @@ A_BACKEND_S = {"PUT", "DELETE", "RELEASE", "GREETED", "END", "DEDICATED", "RETIR
 
 
 def each(session: int = 0, but: set[str] = frozenset()) -> dict[str, list[bytes]]:
-    """All messages but these: as they are, half, and more."""
+    """All messages except `but`: as they are, half of each, and each with more."""
     assert set(PAYLOADS) == names(), "PAYLOADS lacks a message of the header, or has one too many"
     packets = {}
     for name in sorted(PAYLOADS.keys() - but):

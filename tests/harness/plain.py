@@ -1,4 +1,4 @@
-"""Why a test has no meaning where clients come by TLS (BATON_TEST_TLS): docs/limits.md."""
+"""Reasons why a test has no meaning where clients connect by TLS (BATON_TEST_TLS): docs/limits.md."""
 
 import pytest
 

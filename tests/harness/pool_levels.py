@@ -1,7 +1,7 @@
-"""The levels at which a setting of a pool can be given, and the one that counts.
+"""The levels at which a setting of a pool can be given, and the level that counts.
 
-For a role that has sessions in the database postgres; there are a database
-`elsewhere` and a role `owner`.
+The checks are for a role that has sessions in the database postgres. They need a
+database `elsewhere` and a role `owner`.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from .cluster import Cluster
 from .health import wait_until
 
-# As PostgreSQL ranks them, those that give way first, and as pg_settings calls them.
+# In PostgreSQL's order, the weakest level first; each with its name in pg_settings.
 LEVELS = {
     "the file": "configuration file",
     "ROLE ALL": "global",
@@ -20,12 +20,12 @@ LEVELS = {
     "ROLE {role} IN DATABASE postgres": "database user",
 }
 
-# Rows about others, which count for nobody here.
+# Levels of other roles and databases, which do not count for this role and database.
 OTHERS = ("DATABASE elsewhere", "ROLE owner", "ROLE {role} IN DATABASE elsewhere")
 
 
 def give(cluster: Cluster, level: str, name: str, value: object) -> None:
-    """None takes it back."""
+    """Gives the setting a value at a level; None takes it back."""
     if level == "the file":
         cluster.set_parameters({f"pg_baton.{name}": value})
         cluster.reload()
@@ -36,7 +36,7 @@ def give(cluster: Cluster, level: str, name: str, value: object) -> None:
 
 
 def shown(cluster: Cluster, role: str, name: str) -> tuple[str, str]:
-    """What is in force for the role, and where that comes from."""
+    """The value in force for the role, and its source."""
     ((setting, source),) = cluster.sql(
         "SELECT setting || coalesce(unit, ''), source FROM pg_baton_pool_settings"
         f" WHERE user_name = '{role}' AND database = 'postgres' AND name = 'pg_baton.{name}'"
@@ -53,7 +53,8 @@ def assert_closest_counts(
     without: object,
     seen: Callable[[], object],
 ) -> None:
-    """What is given at each level, and has that effect, which is seen."""
+    """At each level the value in `given` has the effect in `expected`, as seen() shows it; `without` is the
+    effect without any value."""
     ((default,),) = cluster.sql(f"SELECT boot_val || coalesce(unit, '') FROM pg_settings WHERE name = 'pg_baton.{name}'")
     levels = [(level.format(role=role), source) for level, source in LEVELS.items()]
     (closest, _) = levels[-1]
@@ -67,7 +68,7 @@ def assert_closest_counts(
         assert shown(cluster, role, name) == (default, "default")
         for level in others:
             give(cluster, level, name, given[-1])
-        # The closest one first is not put aside by those that come after it.
+        # The closest level is set first; the levels that are set after it do not displace it.
         give(cluster, closest, name, given[-1])
         counts(expected[-1], "database user", closest)
         for (level, _), value in list(zip(levels, given))[:-1]:

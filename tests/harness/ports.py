@@ -1,9 +1,9 @@
-"""TCP ports for the servers of tests, those of several runs at the same time included.
+"""TCP ports for the servers of tests, including those of several runs at the same time.
 
-A port is chosen long before its server listens on it, and again while the server
-restarts; meanwhile it looks free to all others.  So a process takes ports by the
-block, and says so by an abstract Unix socket, which whoever shares the network
-sees, a Debian in a folder too, and which the kernel takes back at its end.
+A port is chosen long before its server listens on it; until then, and while the server
+restarts, the port looks free to all other processes.  So a process takes ports in blocks,
+and marks each block with an abstract Unix socket.  All processes that share the network
+see the socket, also in a Debian in a folder, and the kernel removes it when its process ends.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ def _take_block(number: int) -> bool:
 
 
 def _ports() -> Iterator[int]:
-    """Below those that the kernel gives to whom it is all the same: one of these
-    is soon somebody else's, before its server has started or while it is down."""
+    """Ports below those that the kernel assigns to sockets that need any port: another process
+    may soon have such a port, before the test's server has started or while it is down."""
     low = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
     numbers = list(range((low - FIRST_PORT) // PORTS_A_BLOCK))
     random.SystemRandom().shuffle(numbers)
@@ -42,7 +42,7 @@ def _ports() -> Iterator[int]:
         if _take_block(number):
             first = FIRST_PORT + number * PORTS_A_BLOCK
             yield from range(first, first + PORTS_A_BLOCK)
-    while True:  # the kernel's own range begins too low, or all blocks are others'
+    while True:  # the kernel's own range begins too low, or other processes have all blocks
         yield 0
 
 
@@ -50,7 +50,7 @@ _coming = _ports()
 
 
 def free_port() -> int:
-    """A TCP port that nobody listens on, another one each time."""
+    """A TCP port on which no process listens, another port each time."""
     for _ in range(10_000):
         with contextlib.suppress(OSError), socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
             probe.bind((HOST, next(_coming)))

@@ -1,4 +1,4 @@
-"""What stands in another process's memory (/proc/PID/mem)."""
+"""Searches the memory of another process (/proc/PID/mem)."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from pathlib import Path
 
 PAGE = os.sysconf("SC_PAGE_SIZE")
 CHUNK_PAGES = 256
-# A page's entry in pagemap: it is in memory, or swapped out.
+# Bits of a page's entry in pagemap: the page is in memory, or swapped out.
 THERE = 0b11 << 62
 
 
 def _pages(pid: int) -> list[tuple[int, int]]:
-    """Runs of pages that are there, of mappings that the process may have written to."""
+    """Runs of pages that are in memory or swapped out, of mappings that the process may have written to."""
     found = []
     with open(f"/proc/{pid}/pagemap", "rb") as pagemap:
         for line in Path(f"/proc/{pid}/maps").read_text().splitlines():
@@ -33,17 +33,17 @@ def _pages(pid: int) -> list[tuple[int, int]]:
 
 
 def stands_in_memory(pid: int, text: bytes) -> bool:
-    """Whoever may not read another process's memory gets a PermissionError.  The
-    process goes on meanwhile: what moves may be missed, what stays is not."""
+    """Raises PermissionError if the test may not read the process's memory.  The process
+    goes on meanwhile: text that moves may be missed, text that stays is not."""
     with open(f"/proc/{pid}/mem", "rb", buffering=0) as memory:
         for first, count in _pages(pid):
             end = first + count
             for at in range(first, end, CHUNK_PAGES):
-                # The next chunk's first page, too: it may begin in one and end in the other.
+                # The next chunk's first page, too: the text may begin in one chunk and end in the other.
                 pages = min(CHUNK_PAGES + 1, end - at)
                 try:
                     if text in os.pread(memory.fileno(), pages * PAGE, at * PAGE):
                         return True
-                except OSError:	 # given back meanwhile
+                except OSError:	 # the process has given the pages back meanwhile
                     continue
     return False

@@ -1,7 +1,7 @@
-"""The processes of a cluster: who they are, and where they hang.
+"""The processes of a cluster: which they are, and where they hang.
 
 Every process of a server, and the dispatcher, has the data directory as its
-working directory; that is how they are told from everything else.
+working directory. That distinguishes them from all other processes.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def cpu_seconds(pid: int) -> float:
 
 
 def descriptors(pid: int) -> list[str]:
-    """What the descriptors of a process refer to."""
+    """The objects that the descriptors of a process refer to."""
     found = []
     try:
         for entry in os.listdir(f"/proc/{pid}/fd"):
@@ -105,7 +105,7 @@ def stacks(processes: list[Process], limit: int = 16) -> str:
 
 
 def core_backtrace(program: str, core: Path) -> str:
-    """Where a process was that left a core file."""
+    """The place where a process was when it left a core file."""
     if not shutil.which("gdb"):
         return "(no gdb)"
     try:
@@ -132,7 +132,7 @@ def kill_all(processes: list[Process]) -> None:
 
 
 def wait_until_gone(directory: Path, timeout_s: float) -> list[Process]:
-    """Waits for a directory to have no process; what is left at the end."""
+    """Waits until a directory has no process, and returns the processes that are left at the end."""
     deadline = time.monotonic() + timeout_s
     while True:
         left = processes_in(directory)
@@ -141,8 +141,8 @@ def wait_until_gone(directory: Path, timeout_s: float) -> list[Process]:
         time.sleep(0.02)
 
 
-# The process that serves the session which asks, while pg_backend_pid() is the
-# session's own number.  The clusters' template has the function.
+# The process that serves the asking session. pg_backend_pid() is the session's own
+# number.  The clusters' template has the function.
 ITS_PROCESS = "SELECT harness.its_process()"
 ITS_PROCESS_FUNCTION = """CREATE SCHEMA harness;
 
@@ -186,6 +186,6 @@ def watched(pid: int, data: int) -> list[int]:
 
 
 def memory_kb(pid: int) -> int:
-    """What it has of memory, its share of what others have as well (Pss)."""
+    """The memory of a process, with its share of the memory that others have as well (Pss)."""
     lines = _read(f"/proc/{pid}/smaps_rollup").splitlines()
     return next(int(line.split()[1]) for line in lines if line.startswith("Pss:"))

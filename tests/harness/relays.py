@@ -1,7 +1,7 @@
-"""What lies between a dispatcher's TLS relays and whoever serves their sessions.
+"""Unread bytes between a dispatcher's TLS relays and the processes that serve their sessions.
 
-The kernel tells nobody which socketpair is whose, so it is one number for all
-sessions of a dispatcher.
+The kernel does not tell which socketpair belongs to which session, so there is a single
+number for all sessions of a dispatcher.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from .processes import borrowed_socket
 
 
 def unread_behind(dispatcher: int) -> int | None:
-    """Bytes in its socketpairs; None while a relay is at work, which may have some
-    in its hand."""
+    """Bytes in the dispatcher's socketpairs; None while a relay is at work, which may
+    hold some bytes itself."""
     for thread in Path(f"/proc/{dispatcher}/task").iterdir():
         is_relay = (thread / "comm").read_text().startswith("tls-")
         if is_relay and (thread / "stat").read_text().rpartition(")")[2].split()[0] not in "ST":
             return None
-    # It may have more than one descriptor of a socket.
+    # The dispatcher may have more than one descriptor of a socket.
     unread: dict[int, int] = {}
     for number in os.listdir(f"/proc/{dispatcher}/fd"):
         found = borrowed_socket(dispatcher, int(number))

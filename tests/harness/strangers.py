@@ -1,5 +1,5 @@
-"""Strangers at the pool's port who mean no good, by kind: each a function of a port and a
-number, which makes one connection and gives it back if it is to be held open.
+"""Hostile strangers at the pool's port, by kind: each kind is a function of a port and a
+number, which makes one connection and returns it if it is to be held open.
 
 They are strangers to a server that has RULES in its pg_hba.conf and ROLES. Used by
 behaviour/test_door_strangers.py and bench/strangers.py."""
@@ -21,12 +21,12 @@ from .wire import SSL_REQUEST, Wire, cancel, message, startup, text
 RULES = [
     "host all by_scram,nobody all scram-sha-256",
     "host all in_clear,no_one all password",
-    # The server authenticates; nobody answers at port 113.
+    # The server authenticates; no service answers at port 113.
     "host all by_ident all ident",
-    # A backend asks for a password before it looks for its server, which nobody needs.
+    # A backend asks for a password before it looks for the LDAP server, which need not exist.
     'host all by_server all ldap ldapserver=127.0.0.1 ldapprefix="cn="',
     "host replication all all scram-sha-256",
-    # Whatever the user's name is: no such database has to be there.
+    # The line applies to any user name; the database need not exist.
     "host guessed all all scram-sha-256",
 ]
 ROLES = ("by_scram", "in_clear", "by_ident", "by_server")
@@ -36,7 +36,7 @@ SILENT_PAUSE_S = 0.02
 HELLO = client_hello()
 PACKET = startup({"user": "postgres", "database": "postgres"})
 REFUSED = ("28P01", "28000", "53300")
-# The dispatcher's sessions have PIDs from here on; what is less may be a process of the server.
+# The dispatcher's sessions have PIDs from here on; a lower PID may be a process of the server.
 FIRST_PID = constant("BATON_FIRST_PID")
 
 
@@ -45,8 +45,8 @@ def knock(port: int) -> socket.socket:
 
 
 def silent(port: int, number: int) -> socket.socket:
-    """So many that they are still there when the kernel has them accepted, after a second
-    without a word (TCP_DEFER_ACCEPT)."""
+    """The pause limits their rate: they are still open when the kernel has them accepted, after
+    a second without data (TCP_DEFER_ACCEPT)."""
     time.sleep(SILENT_PAUSE_S)
     return knock(port)
 
@@ -94,7 +94,7 @@ def is_refused(wire: Wire, user: str, database: str = "postgres", password: str 
 
 
 def guesses(port: int, number: int) -> None:
-    """Of users that are there and that are not, by SCRAM and in the clear."""
+    """Guesses passwords of users that exist and that do not, by SCRAM and in the clear."""
     with Wire.open(HOST, port) as wire:
         is_refused(wire, ("by_scram", "nobody", "in_clear", "no_one")[number % 4])
 
@@ -105,25 +105,25 @@ def guesses_by_tls(port: int, number: int) -> None:
 
 
 def guesses_of_ever_new_users(port: int, number: int) -> None:
-    """Whom the server is asked about each time."""
+    """The dispatcher asks the server about each of these users."""
     with Wire.open(HOST, port) as wire:
         is_refused(wire, f"new_{os.urandom(6).hex()}", "guessed")
 
 
 def has_the_server_refuse(port: int, number: int) -> None:
-    """A backend is forked for each."""
+    """The server forks a backend for each connection."""
     with Wire.open(HOST, port) as wire:
         is_refused(wire, "by_ident")
 
 
 def guesses_for_replication(port: int, number: int) -> None:
-    """Another backend for each, to which the client's socket goes."""
+    """The server forks another backend for each connection, which gets the client's socket."""
     with Wire.open(HOST, port) as wire:
         is_refused(wire, "by_scram", replication="true")
 
 
 def asks_for_replication_and_never_answers(port: int, number: int) -> socket.socket:
-    """And its backend waits with it."""
+    """The backend of the connection waits with it."""
     wire = Wire.open(HOST, port)
     wire.send(startup({"user": "by_scram", "replication": "true"}))
     assert wire.read().type in "RE"
@@ -131,7 +131,7 @@ def asks_for_replication_and_never_answers(port: int, number: int) -> socket.soc
 
 
 def cancels(port: int, number: int) -> None:
-    """Of sessions, and of processes of the server, which it has to be asked about."""
+    """Cancels sessions, and processes of the server, about which the dispatcher must ask the server."""
     pid = int.from_bytes(os.urandom(4), "big") % FIRST_PID + (FIRST_PID if number % 2 else 1)
     with knock(port) as one:
         one.sendall(cancel(pid, os.urandom(4)))
@@ -139,16 +139,16 @@ def cancels(port: int, number: int) -> None:
 
 
 def renegotiates(port: int, number: int) -> socket.socket:
-    """A new handshake is asked for before it says who it is, and in the middle of that."""
+    """Asks for a new handshake before its startup packet, and in the middle of it."""
     client = openssl_client.Client(port, openssl_client.TLS_1_2)
     said = client.data(PACKET[: number % len(PACKET)]) if number % 2 else b""
     return send_and_stay(client, said + client.renegotiate())
 
 
 def changes_its_keys(port: int, number: int) -> socket.socket:
-    """And has the server change its own, which each time has to say so."""
+    """Also makes the server change its own keys, and announce each change."""
     client = openssl_client.Client(port, openssl_client.TLS_1_3)
-    # some of them so often that they are sent away
+    # some change them so often that the server closes their connections
     return send_and_stay(client, client.key_updates(50 if number % 4 else 1000))
 
 
@@ -167,7 +167,7 @@ def asks_and_never_answers(port: int, number: int) -> socket.socket:
 
 
 def asks_a_backend_and_never_answers(port: int, number: int) -> socket.socket:
-    """One that authenticates it."""
+    """The backend authenticates the client."""
     wire = Wire.open(HOST, port)
     wire.send(startup({"user": "by_server", "database": "postgres"}))
     assert wire.read().type in "RE"

@@ -1,7 +1,7 @@
 """A small client of the PostgreSQL protocol that can send any bytes.
 
-It hides nothing: every message of the server is given as it came, and any
-bytes may be sent, well-formed or not.  Numbers and formats: PostgreSQL's
+It hides nothing: the caller gets every message of the server as it came, and may
+send any bytes, well-formed or not.  Numbers and formats: PostgreSQL's
 documentation, "Message Formats".  Reads end with TimeoutError, never hang.
 """
 
@@ -30,14 +30,14 @@ GSSENC_REQUEST = struct.pack("!II", 8, 80877104)
 CANCEL_CODE = 80877102
 READ_TIMEOUT_S = 30.0
 
-# Ports that a Wire speaks TLS to without being told (BATON_TEST_TLS), and their
-# cluster's dispatchers.
+# Ports to which a Wire speaks TLS by itself (BATON_TEST_TLS), and the dispatchers of
+# their clusters.
 SECURE_PORTS: dict[int, Callable[[], list[int]]] = {}
 
 
 @functools.cache
 def anybody() -> ssl.SSLContext:
-    """A client that asks for nobody's certificate."""
+    """The TLS context of a client that checks no certificate."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE
@@ -198,7 +198,7 @@ def function_call(oid: int, arguments: Iterable[bytes | None]) -> bytes:
 
 
 class Wire:
-    """One connection.  Nothing is sent that the test did not ask for."""
+    """One connection.  It sends nothing that the test did not ask for."""
 
     def __init__(self, sock: socket.socket, timeout_s: float = READ_TIMEOUT_S) -> None:
         self.sock = sock
@@ -215,7 +215,7 @@ class Wire:
     ) -> "Wire":
         """Connects, by TCP (from the address `source`) or, if the host is a path, by Unix socket.
 
-        plain: without TLS, where others come by it (BATON_TEST_TLS)."""
+        plain: without TLS, also if other connections use it (BATON_TEST_TLS)."""
         if host.startswith("/"):
             sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
             address: tuple[str, int] | str = f"{host}/.s.PGSQL.{port}"
@@ -235,10 +235,10 @@ class Wire:
         return wire
 
     def secure(self, context: ssl.SSLContext | None = None) -> "Wire":
-        """Asks for TLS, gets it, and speaks it from here on; whose certificate it is does
-        not matter, and it has none of its own, unless the context says otherwise.
+        """Asks for TLS, gets it, and speaks it from here on. It accepts any certificate
+        and has none of its own, unless the context says otherwise.
 
-        Raises LoginFailed with the error's fields, if that is the answer."""
+        Raises LoginFailed with the error's fields, if the answer is an error."""
         if isinstance(self.sock, ssl.SSLSocket):
             return self
         self.send(SSL_REQUEST)
@@ -255,7 +255,7 @@ class Wire:
         return self
 
     def has_input(self) -> bool:
-        """Can something be read at once?"""
+        """Whether the connection has data that can be read at once."""
         of_tls = isinstance(self.sock, ssl.SSLSocket) and self.sock.pending() > 0
         if self.buffer or of_tls:
             return True
@@ -278,7 +278,9 @@ class Wire:
         source: str = "",
         **options: str,
     ) -> "Wire":
-        """Connects (from the address `source`), by TLS if that is wanted, and logs in; raises LoginFailed with the error's fields."""
+        """Connects as open() does (from the address `source`), always by TLS if `secure` is set, and logs in.
+
+        Raises LoginFailed with the error's fields."""
         wire = cls.open(host, port, timeout_s, source)
         if secure:
             wire.secure()
@@ -295,11 +297,11 @@ class Wire:
         self.close()
 
     def close(self) -> None:
-        """Closes without a word."""
+        """Closes the connection without a message."""
         self.sock.close()
 
     def finish(self) -> None:
-        """Terminate, as a polite client does."""
+        """Sends Terminate, as a polite client does, and closes the connection."""
         try:
             self.send(terminate())
         except OSError:
@@ -307,7 +309,7 @@ class Wire:
         self.close()
 
     def leave(self) -> None:
-        """Terminate, and waits until the server has closed the connection: what the session had is free."""
+        """Sends Terminate and waits until the server has closed the connection: the session's resources are free."""
         try:
             self.send(terminate())
             self.until_closed()
@@ -337,7 +339,7 @@ class Wire:
             try:
                 data = self.sock.recv(max(65536, min(count - len(self.buffer), 1 << 20)))
             except (ConnectionResetError, BrokenPipeError) as error:
-                # By TLS, writing belongs to reading.
+                # With TLS, a read may also write.
                 raise Closed("reset") from error
             if not data:
                 raise Closed("end of file")
@@ -347,7 +349,7 @@ class Wire:
         return taken
 
     def read(self, timeout_s: float | None = None) -> Message:
-        """The next message; Closed at the end of the connection."""
+        """The next message; raises Closed at the end of the connection."""
         head = self.read_bytes(5, timeout_s)
         (length,) = struct.unpack("!I", head[1:])
         found = Message(chr(head[0]), self.read_bytes(length - 4, timeout_s))
@@ -360,7 +362,7 @@ class Wire:
         return found
 
     def read_until(self, types: str, timeout_s: float | None = None) -> list[Message]:
-        """Messages up to and with the first of one of these types."""
+        """Messages up to and including the first of one of these types."""
         found = [self.read(timeout_s)]
         while found[-1].type not in types:
             found.append(self.read(timeout_s))
@@ -392,19 +394,19 @@ class Wire:
         return [[None if c is None else c.decode() for c in found.row()] for found in messages if found.type == "D"]
 
     def analyses(self, text: str) -> int:
-        """How many queries are analysed for this one, itself included."""
+        """The number of queries that the server analyses for this query, itself included."""
         self.query("SET client_min_messages = log; SET log_parser_stats = on")
         answer = self.ask(query(text))
         self.query("RESET log_parser_stats; RESET client_min_messages")
         return sum(m.type == "N" and m.fields()["M"].startswith("PARSE ANALYSIS") for m in answer)
 
     def unread_by_server(self) -> int | None:
-        """Bytes that have come to the server's end of this TCP connection, and that
-        nobody has read there; None if it is not to be found (the kernel's list
-        may miss some while others come and go).
+        """The number of bytes that have come to the server's end of this TCP connection and
+        that no process has read there; None if the connection is not found (the kernel's
+        list may miss some connections while others come and go).
 
-        By TLS: what has not been decrypted yet, as it is; and when all is, what
-        nobody has read of any of the cluster's sessions."""
+        With TLS: the encrypted bytes that have not been decrypted yet. If all have been
+        decrypted, the unread bytes of all sessions of the cluster."""
         waiting = self._unread_at_its_end()
         if waiting == 0 and isinstance(self.sock, ssl.SSLSocket):
             (dispatcher,) = SECURE_PORTS[self.sock.getpeername()[1]]()
@@ -421,7 +423,7 @@ class Wire:
         return None
 
     def silent(self, seconds: float) -> bool:
-        """True if the server says nothing for that long (and stays connected)."""
+        """True if the server sends nothing for that long (and stays connected)."""
         try:
             self.read(seconds)
         except TimeoutError:
@@ -429,7 +431,7 @@ class Wire:
         return False
 
     def cancel_request(self, key: bytes | None = None, pid: int | None = None) -> None:
-        """Sends a cancel request for this connection by another one, as encrypted as it is."""
+        """Sends a cancel request for this connection by another connection, by TLS if this one uses TLS."""
         if isinstance(self.address, str):
             sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
             sock.connect(self.address)
@@ -452,7 +454,7 @@ class Wire:
         protocol: int = PROTOCOL_3_0,
         **options: str,
     ) -> list[Message]:
-        """Startup packet and authentication; all messages up to Z or the end."""
+        """Sends the startup packet and authenticates. Returns all messages up to Z or the end."""
         parameters = {"user": user}
         if database is not None:
             parameters["database"] = database

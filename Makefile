@@ -10,6 +10,7 @@ CARGO ?= cargo
 PREFIX ?= /usr/local
 DESTDIR ?=
 PYTHON ?= .venv/bin/python
+RUFF ?= .venv/bin/ruff
 
 # Looked up when a recipe needs it: the server may not be installed yet.
 SERVER_BIN = $(shell $(PG_CONFIG) --bindir)
@@ -190,7 +191,7 @@ check-major: setup-suite ## Of check: what depends on the server's major
 # What is built here is built with -Werror, as in CI; what was built before is not
 # built again.
 lint: export BATON_WERROR = 1
-lint: extension ## rustfmt, clippy, pg_bsd_indent, variables and layers in C, comparisons of names
+lint: extension ## rustfmt, clippy, ruff, pg_bsd_indent, variables and layers in C, comparisons of names
 	$(CARGO) fmt --all --check
 	$(CARGO) fmt --manifest-path fuzz/Cargo.toml --check
 	$(WITH_SERVER) tools/indent --check
@@ -198,12 +199,16 @@ lint: extension ## rustfmt, clippy, pg_bsd_indent, variables and layers in C, co
 	tools/check-includes
 	tools/check-names
 	tools/check-clocks
+	$(RUFF) check tests bench
+	$(RUFF) format --check tests bench
 	$(CARGO) clippy --release --workspace --all-targets -- -D warnings
 	CARGO_TARGET_DIR=target/fuzz $(CARGO) clippy --release --locked --manifest-path fuzz/Cargo.toml -- -D warnings
 
-format: extension ## Let rustfmt lay the Rust out, and pg_bsd_indent the C
+format: extension ## Format Rust with rustfmt, Python with ruff, and C with pg_bsd_indent
 	$(CARGO) fmt --all
 	$(CARGO) fmt --manifest-path fuzz/Cargo.toml
+	$(RUFF) check --fix tests bench
+	$(RUFF) format tests bench
 	$(WITH_SERVER) tools/indent
 
 check-unit:

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Fairness: who waits how long beside whom, on pg_baton, PgBouncer and the server itself.
+"""Fairness: the waiting times of clients beside other clients, on pg_baton, PgBouncer and the server itself.
 
     fairness.py [--rounds 3] [--seconds 5] [--only WORDS] [--tenants 10000] [--set NAME=VALUE] [--name NAME]
 
 Cells: crowd (a quiet user, and new clients of the busy one, beside 2,000 busy clients), users (50 users with two
 clients each on 8 backends, and one user with 100), one-backend (it goes between sessions of one user, or of two),
-storm (5,000 log-ins at once after a restart), idle (10,000 connected of whom 50 work), analytics (beside look-ups),
+storm (5,000 logins at once after a restart), idle (10,000 connected, of which 50 work), analytics (beside look-ups),
 tenants (10,000 roles with a session each, 100 of them at work; pg_baton alone).
 
 The targets take turns; figures are medians of the rounds.  Both poolers have 8 backends, PgBouncer 8 for each user,
@@ -22,7 +22,7 @@ import subprocess
 import sys
 import time
 from dataclasses import dataclass
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
@@ -360,7 +360,7 @@ def main() -> None:
         bouncer.users = ["busy", "quiet", "analyst", *(f"user_{n + 1}" for n in range(USERS))]
         bouncer.start()
         world = World(server, bouncer, options.seconds, options.tenants)
-        about = {"date": datetime.now(timezone.utc).strftime("%Y-%m-%d %H:%M UTC"), "revision": builds.revision(build),
+        about = {"date": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"), "revision": builds.revision(build),
                  "server": server.query("SELECT split_part(version(), ' ', 2)"), "bouncer": bouncer.version,
                  "seconds": options.seconds, "load_before": round(load_before, 1), "note": options.note}
 

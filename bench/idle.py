@@ -24,7 +24,6 @@ kind of session: a dispatcher uses again the memory that earlier sessions have l
 from __future__ import annotations
 
 import argparse
-import os
 import re
 import resource
 import shutil

@@ -28,7 +28,7 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import asdict
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
@@ -187,7 +187,7 @@ def main() -> None:
                 idle[name] = idle_memory(bench.target(name))
                 print(f"bench: idle sessions, {name}: {idle[name]}", file=sys.stderr, flush=True)
         about = {
-            "date": datetime.now(timezone.utc).strftime("%Y-%m-%d %H:%M UTC"),
+            "date": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
             "revision": builds.revision(bench.server.build),
             "server": bench.server.query("SELECT split_part(version(), ' ', 2)"),
             "bouncer": bench.bouncer.version,

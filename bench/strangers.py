@@ -35,7 +35,7 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
@@ -364,7 +364,7 @@ def main() -> int:
         for statement in strangers.ROLES_SQL:
             server.query(statement)
         server.query("SELECT pg_reload_conf()")
-        about = {"date": datetime.now(timezone.utc).strftime("%Y-%m-%d %H:%M UTC"), "revision": builds.revision(build),
+        about = {"date": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"), "revision": builds.revision(build),
                  "server": server.query("SELECT split_part(version(), ' ', 2)"), "seconds": options.seconds,
                  "rate": options.rate, "share": options.share, "load_before": round(load_before, 1)}
         for number in range(1, options.rounds + 1):

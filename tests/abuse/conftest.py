@@ -7,8 +7,8 @@ bystanders are the defaults.
 from __future__ import annotations
 
 import pytest
-
 from harness.bystanders import Bystanders
+
 # What the harness sets for other tests, and no default installation has.
 AS_INSTALLED = {"pg_baton.max_extra_backends": None}
 

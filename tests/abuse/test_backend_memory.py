@@ -6,7 +6,6 @@ import re
 from pathlib import Path
 
 import pytest
-
 from harness.health import wait_until
 from harness.wire import Wire
 

@@ -6,7 +6,6 @@ import os
 import signal
 
 import pytest
-
 from harness import bystanders as harness
 from harness.health import stop
 

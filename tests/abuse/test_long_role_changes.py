@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-
 from harness.cluster import HOST
 from harness.processes import cpu_seconds
 from harness.wire import Wire

@@ -4,7 +4,6 @@ one turn is bounded, and bystanders go on. Work is counted by the dispatcher its
 from __future__ import annotations
 
 import pytest
-
 from abuse import turns
 from abuse.turns import LOG, parameters, prepares, stored
 from harness.health import assert_serves, wait_until

@@ -6,7 +6,6 @@ from __future__ import annotations
 import time
 
 import pytest
-
 from behaviour.test_login_repeated import visit
 from harness.wire import Wire
 

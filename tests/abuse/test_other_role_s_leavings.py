@@ -8,7 +8,6 @@ from __future__ import annotations
 import random
 
 import pytest
-
 from harness.cluster import HOST
 from harness.health import assert_healthy
 from harness.wire import (

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 
 import pytest
-
 from behaviour.test_login_repeated import visit
 from harness.cluster import HOST
 from harness.health import launcher_stopped

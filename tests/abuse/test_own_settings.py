@@ -9,7 +9,6 @@ import threading
 import time
 
 import pytest
-
 from abuse.turns import knocks
 from harness.cluster import SUPERUSER
 from harness.health import launcher_stopped, wait_until

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-
 from harness.health import wait_until
 from harness.wire import Wire, bind, describe_statement, execute, parse, sync
 

@@ -9,7 +9,6 @@ import socket
 import threading
 
 import pytest
-
 from harness.health import wait_until
 from harness.ports import HOST
 from harness.wire import Wire, query

@@ -4,7 +4,6 @@ sessions are served in turn with theirs, and what it has goes to others when the
 from __future__ import annotations
 
 import pytest
-
 from harness.wire import Wire
 
 pytestmark = pytest.mark.pool_only

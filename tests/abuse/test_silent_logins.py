@@ -9,7 +9,6 @@ import socket
 import threading
 
 import pytest
-
 from harness.account import pg_config
 from harness.bystanders import Bystander
 from harness.cluster import HOST, SUPERUSER

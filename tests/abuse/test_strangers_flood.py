@@ -6,7 +6,6 @@ from __future__ import annotations
 import socket
 
 import pytest
-
 from harness.health import wait_until
 from harness.wire import LoginFailed, Wire, cancel
 

@@ -7,7 +7,6 @@ import socket
 import time
 
 import pytest
-
 from harness.health import wait_until
 from harness.wire import Wire, query, startup
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 
 import pytest
-
 from harness.account import server_major
 from harness.ports import HOST
 from harness.wire import LoginFailed, Wire

@@ -5,7 +5,6 @@ from __future__ import annotations
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-
 from harness.wire import Wire, describe_statement, flush, parse, sync
 
 pytestmark = pytest.mark.pool_only

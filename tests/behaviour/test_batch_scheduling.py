@@ -16,7 +16,6 @@ from pathlib import Path
 
 import psycopg
 import pytest
-
 from harness.certificates import Authority, make_secure
 
 pytestmark = pytest.mark.pool_only

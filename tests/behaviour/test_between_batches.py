@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import psycopg
 import pytest
-
 from harness.compare import describe
 from harness.health import assert_healthy, wait_until
 from harness.processes import ITS_PROCESS

@@ -11,7 +11,6 @@ import time
 
 import psycopg
 import pytest
-
 from harness.control_memory import ControlMemory
 from harness.debugger import needs_gdb, stopped_at
 from harness.health import stop, wait_until

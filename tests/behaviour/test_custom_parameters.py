@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import psycopg
 import pytest
-
 from harness.account import DEBUG_PARALLEL, server_major
 from harness.health import wait_until
 from harness.processes import ITS_PROCESS

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import psycopg
 import pytest
-
 from harness.account import pg_config
 from harness.health import wait_until
 from harness.processes import ITS_PROCESS

@@ -10,7 +10,6 @@ import contextlib
 from pathlib import Path
 
 import pytest
-
 from harness.health import wait_until
 from harness.wire import Wire, query
 

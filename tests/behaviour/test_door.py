@@ -14,7 +14,7 @@ from harness.certificates import Authority, make_secure
 from harness.cluster import HOST
 from harness.health import stop, wait_until
 from harness.impostor import Impostor
-from harness.wire import SSL_REQUEST, LoginFailed, Message, Wire, message, startup
+from harness.wire import SSL_REQUEST, LoginFailed, Wire, startup
 
 pytestmark = pytest.mark.pool_only
 

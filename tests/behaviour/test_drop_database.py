@@ -10,7 +10,6 @@ import time
 
 import psycopg
 import pytest
-
 from harness.compare import describe
 from harness.wire import LoginFailed, QueryFailed, Wire, query
 

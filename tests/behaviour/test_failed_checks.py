@@ -9,7 +9,6 @@ import time
 
 import psycopg
 import pytest
-
 from harness.account import server_major
 from harness.certificates import Authority, make_secure
 from harness.compare import same_as_direct

@@ -11,7 +11,6 @@ from pathlib import Path
 
 import psycopg
 import pytest
-
 from harness.account import pg_config
 from harness.ports import free_port
 from harness.stage import REPOSITORY

@@ -8,7 +8,6 @@ session has called the function on that backend before, and under any settings.
 from __future__ import annotations
 
 import pytest
-
 from harness.health import wait_until
 from harness.wire import QueryFailed, Wire
 

@@ -4,9 +4,8 @@ the backends have known the same text, with another meaning, for long."""
 from __future__ import annotations
 
 import pytest
-
 from harness.health import start_two_backends
-from harness.wire import Wire, bind, execute, parse, query, sync
+from harness.wire import Wire, bind, execute, parse, sync
 
 SETUP = [
     "CREATE SCHEMA front",

@@ -8,7 +8,6 @@ import time
 
 import psycopg
 import pytest
-
 from harness.health import wait_until
 from harness.wire import Wire, query
 

@@ -6,7 +6,6 @@ import os
 import subprocess
 
 import pytest
-
 from harness.account import pg_config
 from harness.stage import REPOSITORY
 

@@ -10,7 +10,6 @@ import contextlib
 
 import psycopg
 import pytest
-
 from harness.health import wait_until
 from harness.wire import QueryFailed, Wire
 

@@ -7,7 +7,6 @@ import contextlib
 from pathlib import Path
 
 import pytest
-
 from harness.health import wait_until
 from harness.wire import Wire
 

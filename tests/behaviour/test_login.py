@@ -7,7 +7,6 @@ import struct
 
 import psycopg
 import pytest
-
 from harness.compare import describe
 from harness.health import wait_until
 from harness.login_shape import shape

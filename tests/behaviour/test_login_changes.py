@@ -6,14 +6,13 @@ the commit of a change must see the change, from wherever it was made."""
 from __future__ import annotations
 
 import os
-import signal
 import re
+import signal
 import threading
 import time
 
 import psycopg
 import pytest
-
 from behaviour.test_login import login, shape
 from harness.debugger import needs_gdb, stopped_at
 from harness.health import wait_until

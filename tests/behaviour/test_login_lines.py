@@ -6,7 +6,6 @@ from __future__ import annotations
 import subprocess
 
 import pytest
-
 from behaviour.test_login import shape
 from harness.account import acting_as, other_users, server_program
 from harness.cluster import can_replace_system_files

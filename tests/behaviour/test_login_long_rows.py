@@ -11,7 +11,6 @@ import os
 
 import psycopg
 import pytest
-
 from harness.account import server_major
 
 pytestmark = pytest.mark.skipif(server_major() >= 18, reason="takes verifiers of 512 bytes at most")

@@ -8,7 +8,6 @@ import struct
 
 import psycopg
 import pytest
-
 from harness.account import server_major
 from harness.compare import describe
 from harness.login_shape import shape

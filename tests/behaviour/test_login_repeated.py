@@ -12,7 +12,6 @@ import subprocess
 
 import psycopg
 import pytest
-
 from behaviour.test_login import login, shape
 from harness.cluster import HOST
 from harness.health import wait_until

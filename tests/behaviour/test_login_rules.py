@@ -11,7 +11,6 @@ import struct
 
 import psycopg
 import pytest
-
 from harness.account import acting_as, other_users, server_major
 from harness.health import wait_until
 from harness.wire import Wire, startup

@@ -12,7 +12,6 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-
 from harness.account import give_to_server_user
 from harness.cluster import HOST, Run
 from harness.health import wait_until

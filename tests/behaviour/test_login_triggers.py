@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import psycopg
 import pytest
-
 from harness.account import server_major
 from harness.compare import same_as_direct
 

@@ -8,7 +8,6 @@ import re
 from pathlib import Path
 
 import pytest
-
 from harness.compare import same_as_direct
 from harness.health import start_two_backends, wait_until
 from harness.processes import ITS_PROCESS

@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 
 import pytest
-
 from harness.wire import Message, Wire, query
 
 SETUP = ["CREATE EXTENSION pg_baton"]

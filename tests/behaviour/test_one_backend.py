@@ -6,7 +6,6 @@ import contextlib
 
 import psycopg
 import pytest
-
 from harness.compare import same_as_direct
 from harness.health import wait_until
 

@@ -7,7 +7,6 @@ backend of the pool does so for one session after the other.
 from __future__ import annotations
 
 import pytest
-
 from harness.wire import Wire
 
 ROWS = "SELECT sum(n_tup_ins) FROM pg_stat_xact_user_tables WHERE relname = 'counted'"

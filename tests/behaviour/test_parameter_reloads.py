@@ -12,7 +12,6 @@ import signal
 from pathlib import Path
 
 import pytest
-
 from harness.health import wait_until
 from harness.ports import HOST
 from harness.wire import Wire, bind, execute, parse, query, sync

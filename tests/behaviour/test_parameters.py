@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import psycopg
 import pytest
-from parameter_world import SETUP, SHOW  # noqa: F401 (the fixture reads SETUP)
-
 from harness.compare import same_as_direct
 from harness.health import wait_until
 from harness.wire import Wire
+from parameter_world import SETUP, SHOW  # noqa: F401 (the fixture reads SETUP)
 
 SCRIPTS: dict[str, list[str]] = {
     # SHOW asks the socket, which keeps the value that was set

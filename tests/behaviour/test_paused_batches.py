@@ -12,7 +12,6 @@ import time
 from contextlib import ExitStack
 
 import pytest
-
 from harness.compare import describe
 from harness.health import assert_healthy, wait_until
 from harness.wire import Wire, bind, describe_statement, execute, parse, query, sync

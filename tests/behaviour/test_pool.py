@@ -9,12 +9,11 @@ import time
 
 import psycopg
 import pytest
-
 from harness.account import server_major
 from harness.control_memory import ControlMemory
 from harness.health import Load, assert_healthy, wait_until
 from harness.processes import ITS_PROCESS
-from harness.wire import LoginFailed, QueryFailed, Wire, execute, query
+from harness.wire import LoginFailed, QueryFailed, Wire, query
 
 pytestmark = pytest.mark.pool_only
 

@@ -7,7 +7,6 @@ import contextlib
 
 import psycopg
 import pytest
-
 from harness.crowds import commit_as_they_begin
 from harness.health import assert_healthy, wait_until
 from harness.wire import Wire, query

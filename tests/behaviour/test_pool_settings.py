@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import psycopg
 import pytest
-
 from harness.crowds import commit_as_they_begin
 from harness.health import wait_until
 from harness.pool_levels import assert_closest_counts

@@ -9,7 +9,6 @@ import statistics
 import threading
 
 import pytest
-
 from harness.health import wait_until
 from harness.pool_levels import assert_closest_counts
 from harness.wire import Wire, query

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-
 from harness.health import assert_healthy, wait_until
 from harness.wire import (
     Wire,

@@ -8,7 +8,6 @@ import threading
 
 import psycopg
 import pytest
-
 from harness.certificates import Authority, make_secure
 from harness.wire import Wire, cancel, query, startup
 

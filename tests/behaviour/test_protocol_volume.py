@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import psycopg
 import pytest
-
 from harness.wire import Wire, bind, execute, flush, parse, query, sync
 
 

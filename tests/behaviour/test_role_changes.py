@@ -6,7 +6,6 @@ The results of a session are compared with those of a direct connection of its r
 from __future__ import annotations
 
 import pytest
-
 from harness.account import DEBUG_PARALLEL
 from harness.debugger import needs_gdb, stopped_at
 from harness.health import assert_healthy, wait_until

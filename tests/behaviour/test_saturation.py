@@ -6,7 +6,6 @@ import contextlib
 import threading
 
 import pytest
-
 from harness.health import assert_healthy, wait_until
 from harness.processes import ITS_PROCESS
 from harness.wire import LoginFailed, Wire
@@ -28,7 +27,7 @@ class Crowd:
         self.failures: list[str] = []
         self.threads = [threading.Thread(target=self._client, args=(n,), daemon=True) for n in range(clients)]
 
-    def __enter__(self) -> "Crowd":
+    def __enter__(self) -> Crowd:
         for thread in self.threads:
             thread.start()
         return self

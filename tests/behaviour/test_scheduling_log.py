@@ -9,7 +9,6 @@ from pathlib import Path
 
 import psycopg
 import pytest
-
 from harness.health import SETTLE_TIMEOUT_S, wait_until
 from harness.wire import Wire, query
 
@@ -199,7 +198,7 @@ def test_a_line_says_why_a_pool_has_grown_or_shrunk(server, login):
 
     wire.query("SELECT 1")
     (process,) = server.sql("SELECT pid FROM pg_baton_backends WHERE database = 'postgres'")
-    server.sql("SELECT pg_terminate_backend(%d)" % process)
+    server.sql(f"SELECT pg_terminate_backend({process[0]})")
     wait_until(lambda: "process ended" in whys(seen(), "shrank", database="postgres"))
 
     set_and_reload(server, backend_idle_timeout="50ms")
@@ -217,7 +216,7 @@ def test_it_begins_and_ends_with_a_reload_and_is_off_at_first(make_cluster):
             wire.query("LISTEN a")
             wire.query("UNLISTEN a")
             (process,) = server.sql("SELECT pid FROM pg_baton_backends LIMIT 1")
-        server.sql("SELECT pg_terminate_backend(%d)" % process)
+        server.sql(f"SELECT pg_terminate_backend({process[0]})")
         wait_until(lambda: server.sql("SELECT count(*) FROM pg_baton_backends") == [(0,)], what="it has gone")
 
     assert server.sql("SHOW pg_baton.log_scheduling") == [("off",)]

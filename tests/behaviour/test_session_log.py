@@ -6,7 +6,6 @@ import csv
 import time
 
 import pytest
-
 from harness.health import wait_until
 from harness.wire import Wire, query
 

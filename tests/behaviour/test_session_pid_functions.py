@@ -8,7 +8,6 @@ import os
 import signal
 
 import pytest
-
 from harness.account import server_major
 from harness.health import stop, wait_until
 from harness.wire import Closed, Wire, query

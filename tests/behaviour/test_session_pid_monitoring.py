@@ -10,7 +10,6 @@ import signal
 import time
 
 import pytest
-
 from harness.health import stop, wait_until
 from harness.wire import Wire, query
 

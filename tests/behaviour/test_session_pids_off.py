@@ -7,7 +7,6 @@ import subprocess
 from pathlib import Path
 
 import pytest
-
 from harness import wire as w
 from harness.account import pg_config
 from harness.health import wait_until

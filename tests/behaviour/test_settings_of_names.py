@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import psycopg
 import pytest
-
 from harness.wire import LoginFailed, Message, Wire, query
 
 PARAMETERS = {"pg_baton.session_wait_timeout": "20s", "max_prepared_transactions": 2}

@@ -9,7 +9,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 import pytest
-
 from harness.health import start_two_backends
 from harness.wire import QueryFailed, Wire, bind, execute, parse, sync
 

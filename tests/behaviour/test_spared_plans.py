@@ -5,7 +5,6 @@ its own.  Where a value may matter, it is planned for."""
 from __future__ import annotations
 
 import pytest
-
 from harness.health import start_two_backends
 from harness.wire import Wire, bind, execute, parse, query, sync
 

@@ -6,7 +6,6 @@ import contextlib
 
 import psycopg
 import pytest
-
 from behaviour.test_login import login, shape
 from harness.account import server_major
 from harness.compare import same_as_direct

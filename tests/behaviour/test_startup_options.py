@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import psycopg
 import pytest
-from parameter_world import SETUP, SHOW  # noqa: F401 (the fixture reads SETUP)
-
 from harness.account import DEBUG_PARALLEL
 from harness.compare import same_as_direct
 from harness.wire import LoginFailed, Wire
+from parameter_world import SETUP, SHOW  # noqa: F401 (the fixture reads SETUP)
 
 STARTUP = {
     "application_name_and_fallback": {"application_name": "app", "TimeZone": "Asia/Tokyo"},

@@ -7,7 +7,6 @@ import contextlib
 import time
 
 import pytest
-
 from harness.health import assert_no_backend_lost, wait_until
 from harness.wire import Wire, bind, copy_data, copy_done, execute, parse, query, sync
 

@@ -4,7 +4,6 @@ another one's parameters or role have made of the same text."""
 from __future__ import annotations
 
 import pytest
-
 from harness.health import wait_until
 from harness.wire import Wire, query
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import psycopg
 import pytest
-
 from harness.compare import same_as_direct
 from harness.wire import (
     Wire,

@@ -4,7 +4,6 @@ and no session sees another session's."""
 from __future__ import annotations
 
 import pytest
-
 from harness.compare import same_as_direct
 from harness.health import wait_until
 from harness.wire import Wire, query

@@ -13,6 +13,7 @@ import pytest
 from harness.account import server_major
 from harness.certificates import show
 from harness.health import wait_until
+from test_login_by_server import built_library
 from test_tls_certificates import (  # noqa: F401 (a fixture)
     HBA,
     VISITS,
@@ -25,7 +26,6 @@ from test_tls_certificates import (  # noqa: F401 (a fixture)
     start_with_certificates,
     visit,
 )
-from test_login_by_server import built_library
 
 pytestmark = pytest.mark.pool_only
 

@@ -7,7 +7,6 @@ import re
 import subprocess
 
 import pytest
-
 from harness.account import server_program
 from harness.compare import same_as_direct
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import psycopg
 import pytest
-
 from harness.health import wait_until
 from harness.wire import Message, Wire, bind, execute, parse, query, sync
 

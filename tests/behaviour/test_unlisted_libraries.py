@@ -7,7 +7,6 @@ import shutil
 from pathlib import Path
 
 import pytest
-
 from harness.account import pg_config
 from harness.health import wait_until
 from harness.processes import ITS_PROCESS

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-
 from harness.wire import Wire, bind, close_statement, describe_statement, execute, flush, parse, sync
 
 pytestmark = pytest.mark.pool_only

@@ -7,7 +7,6 @@ import subprocess
 from pathlib import Path
 
 import pytest
-
 from harness.stage import REPOSITORY
 
 pytestmark = pytest.mark.pool_only

@@ -6,7 +6,6 @@ from __future__ import annotations
 import contextlib
 
 import pytest
-
 from harness.authenticators import Ldap
 from harness.health import wait_until
 from harness.wire import Wire

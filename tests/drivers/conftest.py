@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-
 from drivers import PARAMETERS
 from harness.certificates import Authority, make_secure
 

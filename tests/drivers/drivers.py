@@ -14,7 +14,6 @@ import time
 from pathlib import Path
 
 import pytest
-
 from harness.cluster import HOST, SUPERUSER, Cluster
 
 HERE = Path(__file__).resolve().parent

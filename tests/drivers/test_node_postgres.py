@@ -1,8 +1,7 @@
 """node-postgres (JavaScript), with its pool, named queries, cursors and COPY streams."""
 
-import pytest
-
 import drivers
+import pytest
 from drivers import PARAMETERS  # noqa: F401  (read by the server fixture)
 
 CASES = (

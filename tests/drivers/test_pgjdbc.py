@@ -1,8 +1,7 @@
 """pgjdbc (Java), with server-side prepare from the fifth execution on, as by default."""
 
-import pytest
-
 import drivers
+import pytest
 from drivers import PARAMETERS  # noqa: F401  (read by the server fixture)
 
 CASES = (

@@ -1,8 +1,7 @@
 """pgx (Go), with its default of a cache of prepared statements."""
 
-import pytest
-
 import drivers
+import pytest
 from drivers import PARAMETERS  # noqa: F401  (read by the server fixture)
 
 CASES = (

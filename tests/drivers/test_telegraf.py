@@ -9,9 +9,8 @@ import json
 import os
 import subprocess
 
-import pytest
-
 import drivers
+import pytest
 from drivers import PARAMETERS  # noqa: F401  (read by the server fixture)
 from harness.cluster import HOST, SUPERUSER
 

@@ -12,15 +12,14 @@ import subprocess
 import tempfile
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Iterator
 
 import pytest
-
+from harness.control_memory import ControlMemory, constant
 from harness.debugger import needs_gdb
 from harness.health import assert_healthy, stop, wait_until
 from harness.plain import while_the_dispatcher_is_away
-from harness.control_memory import ControlMemory, constant
 from harness.wire import Closed, Wire, query, startup
 
 HOST = "127.0.0.1"

@@ -8,7 +8,6 @@ import socket
 from pathlib import Path
 
 import pytest
-
 from harness.health import assert_healthy, stop, wait_until
 from harness.processes import ITS_PROCESS
 from harness.wire import Closed, Wire, bind, copy_data, copy_done, copy_fail, execute, parse, query, startup, sync

@@ -6,7 +6,6 @@ import struct
 import time
 
 import pytest
-
 from harness.health import assert_healthy, assert_no_backend_lost, assert_serves, wait_until
 from harness.processes import ITS_PROCESS
 from harness.wire import Wire, bind, copy_data, execute, parse, query, startup, sync, terminate

@@ -10,7 +10,6 @@ import subprocess
 from pathlib import Path
 
 import pytest
-
 from harness.debugger import needs_gdb
 from harness.health import assert_healthy, wait_until
 

@@ -4,7 +4,6 @@ and loses nothing."""
 from __future__ import annotations
 
 import pytest
-
 from harness.health import assert_healthy, wait_until
 from harness.wire import Wire, bind, execute, parse, sync
 

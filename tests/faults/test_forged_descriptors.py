@@ -10,10 +10,9 @@ import socket
 import struct
 import tempfile
 import threading
-from typing import Iterator
+from collections.abc import Iterator
 
 import pytest
-
 from harness.control_memory import ControlMemory, constant
 from harness.health import assert_healthy, assert_nothing_spins, wait_until
 from harness.hostile import Peer, frame

@@ -7,7 +7,6 @@ import os
 import socket
 
 import pytest
-
 from harness.control_memory import ControlMemory, constant
 from harness.health import assert_healthy, wait_until
 from harness.hostile import MORE, frame, string

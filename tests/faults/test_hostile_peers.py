@@ -8,7 +8,6 @@ import struct
 from pathlib import Path
 
 import pytest
-
 from harness.control_memory import constant
 from harness.health import wait_until
 from harness.hostile import MORE, Peer, frame, nobody_starts, put, string

@@ -8,7 +8,6 @@ import signal
 from pathlib import Path
 
 import pytest
-
 from harness.health import assert_healthy, stop, wait_until
 from harness.processes import processes_in
 from harness.wire import Wire

@@ -4,7 +4,6 @@ whatever the backend said of itself before."""
 from __future__ import annotations
 
 import pytest
-
 from harness.control_memory import constant
 from harness.health import wait_until
 from harness.hostile import Backend, frame, nobody_starts

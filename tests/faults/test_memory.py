@@ -12,7 +12,6 @@ import re
 from pathlib import Path
 
 import pytest
-
 from harness.account import run_as_server_user
 from harness.compare import same_as_direct
 from harness.health import assert_healthy, wait_until

@@ -14,11 +14,10 @@ import mmap
 import os
 import struct
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Iterator
 
 import pytest
-
 from harness.account import give_to_server_user
 from harness.health import assert_healthy
 from harness.wire import Closed, Message, Wire, bind, execute, parse, query, sync

@@ -11,7 +11,6 @@ import time
 
 import psycopg
 import pytest
-
 from harness.cluster import CONTROL_SOCKET
 from harness.debugger import needs_gdb, stopped_at
 from harness.health import Load, assert_healthy, assert_nothing_spins, assert_serves, stop, wait_until

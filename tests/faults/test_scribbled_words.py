@@ -5,10 +5,9 @@ from __future__ import annotations
 
 import ctypes
 import itertools
-from typing import Iterator
+from collections.abc import Iterator
 
 import pytest
-
 from harness.control_memory import ControlMemory, structure
 from harness.health import assert_healthy, wait_until
 from harness.wire import Closed, QueryFailed, Wire

@@ -8,10 +8,9 @@ import ctypes
 import itertools
 import os
 import signal
-from typing import Iterator
+from collections.abc import Iterator
 
 import pytest
-
 from harness.arena_memory import ArenaMemory
 from harness.control_memory import ControlMemory, constant, structure
 from harness.debugger import needs_gdb, stopped_at

@@ -7,13 +7,12 @@ import signal
 import subprocess
 
 import pytest
-
 from harness.account import as_server_user
 from harness.control_memory import ControlMemory, constant
 from harness.health import assert_healthy, assert_serves, wait_until
 from harness.hostile import nobody_starts
 from harness.processes import ITS_PROCESS
-from harness.wire import Wire, query, startup
+from harness.wire import Wire, query
 
 HOST = "127.0.0.1"
 

@@ -13,7 +13,6 @@ import time
 from pathlib import Path
 
 import pytest
-
 from harness.debugger import needs_gdb, stopped_at
 from harness.health import assert_healthy, wait_until
 from harness.wire import Wire, bind, copy_data, copy_done, describe_portal, execute, function_call, parse, query, sync

@@ -6,11 +6,10 @@ import contextlib
 import os
 import signal
 import socket
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Iterator
 
 import pytest
-
 from harness.account import become_server_user, run_as_server_user
 from harness.cluster import CONTROL_SOCKET
 from harness.health import assert_healthy, assert_nothing_spins, stop, wait_until

@@ -12,7 +12,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from harness.certificates import Authority, make_secure  # noqa: E402
-from harness.cluster import Cluster, Run  # noqa: E402
+from harness.cluster import Run  # noqa: E402
 from harness.stage import tls_wanted  # noqa: E402
 
 from .episode import Difference, Episode  # noqa: E402

@@ -6,8 +6,8 @@ import difflib
 import re
 import time
 from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
-from typing import Callable, Iterable, Iterator
 
 from .ddl import DdlGenerator
 from .generator import Generator, Operation, SessionView

@@ -13,7 +13,7 @@ import os
 import pwd
 import shutil
 import subprocess
-from typing import Iterator
+from collections.abc import Iterator
 
 
 @functools.cache

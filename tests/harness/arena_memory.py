@@ -6,8 +6,8 @@ from __future__ import annotations
 import ctypes
 import os
 import re
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Iterator
 
 from .cluster import Cluster
 from .control_memory import constant, structure

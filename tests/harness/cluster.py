@@ -19,8 +19,8 @@ import socket
 import subprocess
 import tempfile
 import time
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Callable, Iterable, Iterator
 
 from . import processes
 from .account import as_server_user, give_to_server_user, run_as_server_user, server_program

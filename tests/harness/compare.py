@@ -13,7 +13,7 @@ from __future__ import annotations
 import difflib
 import re
 import struct
-from typing import Iterable
+from collections.abc import Iterable
 
 from .cluster import HOST, SUPERUSER, Cluster
 from .wire import Closed, LoginFailed, Message, Wire, query

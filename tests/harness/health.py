@@ -155,7 +155,7 @@ class Load:
         self.answers_of = [0] * clients
         self.threads = [threading.Thread(target=self._client, args=(n,), daemon=True) for n in range(clients)]
 
-    def __enter__(self) -> "Load":
+    def __enter__(self) -> Load:
         for thread in self.threads:
             thread.start()
         return self

@@ -17,7 +17,8 @@ import socket
 import stat
 import struct
 import termios
-from typing import Iterator, NoReturn
+from collections.abc import Iterator
+from typing import NoReturn
 
 from .account import become_server_user
 from .cluster import CONTROL_SOCKET, Cluster
@@ -143,7 +144,7 @@ class Peer:
             os.waitpid(self.process, 0)
             self.process = None
 
-    def __enter__(self) -> "Peer":
+    def __enter__(self) -> Peer:
         return self
 
     def __exit__(self, *_) -> None:

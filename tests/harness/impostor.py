@@ -11,7 +11,7 @@ import signal
 import socket
 import struct
 import time
-from typing import Iterator
+from collections.abc import Iterator
 
 from .cluster import Cluster
 from .health import stop

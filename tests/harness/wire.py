@@ -17,9 +17,9 @@ import socket
 import ssl
 import struct
 import time
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Callable, Iterable
 
 from .relays import unread_behind
 
@@ -212,7 +212,7 @@ class Wire:
     @classmethod
     def open(
         cls, host: str, port: int, timeout_s: float = READ_TIMEOUT_S, source: str = "", plain: bool = False
-    ) -> "Wire":
+    ) -> Wire:
         """Connects, by TCP (from the address `source`) or, if the host is a path, by Unix socket.
 
         plain: without TLS, also if other connections use it (BATON_TEST_TLS)."""
@@ -234,7 +234,7 @@ class Wire:
             wire.secure()
         return wire
 
-    def secure(self, context: ssl.SSLContext | None = None) -> "Wire":
+    def secure(self, context: ssl.SSLContext | None = None) -> Wire:
         """Asks for TLS, gets it, and speaks it from here on. It accepts any certificate
         and has none of its own, unless the context says otherwise.
 
@@ -277,7 +277,7 @@ class Wire:
         secure: bool = False,
         source: str = "",
         **options: str,
-    ) -> "Wire":
+    ) -> Wire:
         """Connects as open() does (from the address `source`), always by TLS if `secure` is set, and logs in.
 
         Raises LoginFailed with the error's fields."""
@@ -290,7 +290,7 @@ class Wire:
             raise LoginFailed(messages)
         return wire
 
-    def __enter__(self) -> "Wire":
+    def __enter__(self) -> Wire:
         return self
 
     def __exit__(self, *_) -> None:

@@ -10,9 +10,12 @@ PROTOCOLS = ("simple", "extended", "prepared")
 SELECT_ONLY = (
     *((protocol, clients, "pgbench", "direct", 0.97) for protocol in PROTOCOLS for clients in (1, 8)),
     *((protocol, 8, "pgbench", "PgBouncer", 1.8) for protocol in PROTOCOLS),
-    ("simple", 64, "pgbench", "PgBouncer", 1.4), ("simple", 64, "pgbench", "direct", 1.25),
-    ("prepared", 64, "pgbench", "PgBouncer", 1.6), ("prepared", 64, "pgbench", "direct", 0.95),
-    ("simple", 500, "pgbench", "PgBouncer", 1.4), ("prepared", 500, "pgbench", "PgBouncer", 1.4),
+    ("simple", 64, "pgbench", "PgBouncer", 1.4),
+    ("simple", 64, "pgbench", "direct", 1.25),
+    ("prepared", 64, "pgbench", "PgBouncer", 1.6),
+    ("prepared", 64, "pgbench", "direct", 0.95),
+    ("simple", 500, "pgbench", "PgBouncer", 1.4),
+    ("prepared", 500, "pgbench", "PgBouncer", 1.4),
     ("simple", 500, "pgbench", "direct", 2.5),
     *((protocol, clients, "baton-load", "PgBouncer", 1.3) for clients in (2000, 10_000) for protocol in PROTOCOLS),
 )
@@ -43,28 +46,43 @@ class Bars:
 
     def at_most(self, what: str, bar: float, value: float | None, unit: str) -> None:
         if value is not None:
-            self.rows.append((what, f"at most {bar:g} {unit}", f"{value:.2f} {unit}",
-                              "met" if value <= bar else "**missed**"))
+            self.rows.append(
+                (what, f"at most {bar:g} {unit}", f"{value:.2f} {unit}", "met" if value <= bar else "**missed**")
+            )
 
 
 def applications(raw: dict) -> list[tuple[str, str, str, str]]:
     bars = Bars()
     for one in raw["cells"]:
         cell = one["cell"]
-        wanted = {other: bar for other, bar, from_clients in APPLICATIONS.get(cell["workload"], ())
-                  if cell["clients"] >= from_clients}
+        wanted = {
+            other: bar
+            for other, bar, from_clients in APPLICATIONS.get(cell["workload"], ())
+            if cell["clients"] >= from_clients
+        }
         for other, bar in wanted.items():
             name = f"our own, {cell['base']['name']}" if other == "base" else other
-            bars.at_least(f"{cell['workload']}, {cell['protocol']}, {cell['clients']:,} clients, to {name}", bar,
-                          ratio(one, "pg_baton", other))
+            bars.at_least(
+                f"{cell['workload']}, {cell['protocol']}, {cell['clients']:,} clients, to {name}",
+                bar,
+                ratio(one, "pg_baton", other),
+            )
     for one in raw["cells"]:
         if one["cell"]["workload"] == "tpc-b" and one["cell"]["clients"] >= 64:
-            bars.at_most(f"dispatcher CPU a transaction, TPC-B, {one['cell']['clients']} clients", TPC_B_DISPATCHER_US,
-                         middle(figures(one, "pg_baton", "pooler_us")), "us")
+            bars.at_most(
+                f"dispatcher CPU a transaction, TPC-B, {one['cell']['clients']} clients",
+                TPC_B_DISPATCHER_US,
+                middle(figures(one, "pg_baton", "pooler_us")),
+                "us",
+            )
     memory = list(raw.get("memory", {}).get("pg_baton", {}).values())
     if len(memory) == 2:
-        bars.at_most("memory of a backend that served 400 sessions with 60 of 200 statements, beyond one statement's",
-                     BACKEND_MEMORY_MIB, memory[1] - memory[0], "MiB")
+        bars.at_most(
+            "memory of a backend that served 400 sessions with 60 of 200 statements, beyond one statement's",
+            BACKEND_MEMORY_MIB,
+            memory[1] - memory[0],
+            "MiB",
+        )
     return bars.rows
 
 
@@ -80,16 +98,23 @@ def classic(raw: dict) -> list[tuple[str, str, str, str]]:
             one = find(raw, "select-only", protocol, clients, "baton-load")
             if one and at_64:
                 own, base = middle(figures(one, "pg_baton")), middle(figures(at_64, "pg_baton"))
-                bars.at_least(f"{clients:,} clients, {protocol}, to our own at 64", 0.9,
-                              own / base if own and base else None)
+                bars.at_least(
+                    f"{clients:,} clients, {protocol}, to our own at 64", 0.9, own / base if own and base else None
+                )
     reconnecting = find(raw, "reconnecting", "simple", 8, "pgbench")
     if reconnecting:
         bars.at_least("reconnecting, 8 clients, to PgBouncer", 1.3, ratio(reconnecting, "pg_baton", "PgBouncer"))
         to_direct = ratio(reconnecting, "pg_baton", "direct")
         bars.rows.append(("reconnecting, 8 clients, to direct", "seeds claim 42", number(to_direct, ".1f"), ""))
         alone = middle(figures(reconnecting, "canned"))
-        bars.rows.append(("reconnecting, 8 clients, to the client alone (canned answers)", number(alone) + " tps",
-                          number(ratio(reconnecting, "pg_baton", "canned"), ".2f"), ""))
+        bars.rows.append(
+            (
+                "reconnecting, 8 clients, to the client alone (canned answers)",
+                number(alone) + " tps",
+                number(ratio(reconnecting, "pg_baton", "canned"), ".2f"),
+                "",
+            )
+        )
     for clients in (64, 500):
         for protocol in PROTOCOLS:
             one = find(raw, "select-only", protocol, clients, "pgbench")

@@ -72,8 +72,11 @@ def find(what: str) -> Build:
     folder = Path(what)
     if (folder / "extension").is_dir():
         return Build(folder.resolve().name, folder.resolve())
-    named = subprocess.run(["git", "-C", str(REPOSITORY), "rev-parse", "--verify", "--quiet", f"{what}^{{commit}}"],
-                           capture_output=True, text=True)
+    named = subprocess.run(
+        ["git", "-C", str(REPOSITORY), "rev-parse", "--verify", "--quiet", f"{what}^{{commit}}"],
+        capture_output=True,
+        text=True,
+    )
     if named.returncode != 0:
         raise SystemExit(f"bench: {what} is neither a folder with a build nor a revision")
     commit = named.stdout.strip()
@@ -94,16 +97,26 @@ def build_revision(commit: str, build: Build) -> None:
         raise SystemExit(f"bench: git has no archive of {commit}")
     # What crates are built of is kept for the next revision.
     target = SCRATCH / "builds/target"
-    for command in (["make", "-s", "-C", "extension", *pg_config_of_make()],
-                    ["cargo", "build", "--quiet", "--release", "--workspace", "--exclude", "baton-load"]):
-        done = subprocess.run(command, cwd=source, capture_output=True, text=True, timeout=BUILD_LIMIT_S,
-                              env={**os.environ, "CARGO_TARGET_DIR": str(target)})
+    for command in (
+        ["make", "-s", "-C", "extension", *pg_config_of_make()],
+        ["cargo", "build", "--quiet", "--release", "--workspace", "--exclude", "baton-load"],
+    ):
+        done = subprocess.run(
+            command,
+            cwd=source,
+            capture_output=True,
+            text=True,
+            timeout=BUILD_LIMIT_S,
+            env={**os.environ, "CARGO_TARGET_DIR": str(target)},
+        )
         if done.returncode != 0:
             raise SystemExit(f"bench: {commit} cannot be built: {done.stderr[-2000:]}")
     # `target` may have both names, of two revisions.
     program = DISPATCHER if (source / "cli").exists() else DISPATCHER_OF_OLD
-    for built, place in ((source / "extension/pg_baton.so", build.library()),
-                         (target / "release" / program, build.folder / "target/release" / program)):
+    for built, place in (
+        (source / "extension/pg_baton.so", build.library()),
+        (target / "release" / program, build.folder / "target/release" / program),
+    ):
         place.parent.mkdir(parents=True)
         shutil.copy(built, place)
     shutil.rmtree(source)
@@ -115,8 +128,12 @@ def pg_config_of_make() -> list[str]:
 
 
 def what_is(commit: str) -> str:
-    return subprocess.run(["git", "-C", str(REPOSITORY), "log", "-1", "--format=%h %s", commit],
-                          capture_output=True, text=True, check=True).stdout.strip()
+    return subprocess.run(
+        ["git", "-C", str(REPOSITORY), "log", "-1", "--format=%h %s", commit],
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout.strip()
 
 
 def revision(build: Build) -> str:
@@ -126,6 +143,7 @@ def revision(build: Build) -> str:
     # in a copy without git's: tools/with-postgres says it
     if "BATON_REVISION" in os.environ:
         return f"pg_baton {os.environ['BATON_REVISION']}"
-    said = subprocess.run(["git", "-C", str(build.folder), "describe", "--always", "--dirty"], capture_output=True,
-                          text=True)
+    said = subprocess.run(
+        ["git", "-C", str(build.folder), "describe", "--always", "--dirty"], capture_output=True, text=True
+    )
     return f"pg_baton {said.stdout.strip()}" if said.returncode == 0 else "pg_baton"

@@ -38,10 +38,10 @@ class Cell:
 
     groups: tuple[str, ...]
     workload: str
-    protocol: str				# simple, extended, prepared
+    protocol: str  # simple, extended, prepared
     clients: int
-    generator: str				# pgbench, baton-load
-    load: tuple[str, ...] = ()	# options of baton-load
+    generator: str  # pgbench, baton-load
+    load: tuple[str, ...] = ()  # options of baton-load
     base: Base | None = None
     against: tuple[str, ...] = ALL
 
@@ -60,35 +60,76 @@ class Cell:
 def classic(quick: bool) -> list[Cell]:
     group = ("classic",)
     protocols = ("simple", "prepared") if quick else ("simple", "extended", "prepared")
-    found = [Cell(group, "select-only", protocol, clients, "pgbench")
-             for protocol in protocols for clients in ((8, 64, 500) if quick else (1, 8, 64, 500))]
+    found = [
+        Cell(group, "select-only", protocol, clients, "pgbench")
+        for protocol in protocols
+        for clients in ((8, 64, 500) if quick else (1, 8, 64, 500))
+    ]
     many = (64, 10_000) if quick else (64, 500, 2000, 10_000)
-    found += [Cell(group, "select-only", protocol, clients, "baton-load")
-              for protocol in (protocols[:1] if quick else protocols) for clients in many]
+    found += [
+        Cell(group, "select-only", protocol, clients, "baton-load")
+        for protocol in (protocols[:1] if quick else protocols)
+        for clients in many
+    ]
     # The dispatcher's share of these is one of the applications' bars.
-    found += [Cell((*group, "applications") if clients >= 64 else group, "tpc-b", "simple", clients, "pgbench")
-              for clients in ((64,) if quick else (1, 8, 64, 500))]
+    found += [
+        Cell((*group, "applications") if clients >= 64 else group, "tpc-b", "simple", clients, "pgbench")
+        for clients in ((64,) if quick else (1, 8, 64, 500))
+    ]
     found.append(Cell(group, "reconnecting", "simple", 8, "pgbench", against=(*ALL, "canned")))
     return found
 
 
 def applications(quick: bool) -> list[Cell]:
     group = ("applications",)
-    found = [Cell(group, "statements", "prepared", clients, "baton-load", STATEMENTS,
-                  Base("one statement", clients, ONE_STATEMENT))
-             for clients in ((400,) if quick else (64, 400, 2000))]
-    found += [Cell(group, "transactions", "prepared", clients, "baton-load", TRANSACTION,
-                   Base("8 clients", 8, TRANSACTION) if clients > 8 else None)
-              for clients in ((2000,) if quick else (8, 64, 400, 2000, 5000))]
-    found += [Cell(group, "functions", protocol, clients, "baton-load", FUNCTIONS)
-              for protocol in ("simple", "prepared") for clients in ((64,) if quick else (64, 400))]
+    found = [
+        Cell(
+            group,
+            "statements",
+            "prepared",
+            clients,
+            "baton-load",
+            STATEMENTS,
+            Base("one statement", clients, ONE_STATEMENT),
+        )
+        for clients in ((400,) if quick else (64, 400, 2000))
+    ]
+    found += [
+        Cell(
+            group,
+            "transactions",
+            "prepared",
+            clients,
+            "baton-load",
+            TRANSACTION,
+            Base("8 clients", 8, TRANSACTION) if clients > 8 else None,
+        )
+        for clients in ((2000,) if quick else (8, 64, 400, 2000, 5000))
+    ]
+    found += [
+        Cell(group, "functions", protocol, clients, "baton-load", FUNCTIONS)
+        for protocol in ("simple", "prepared")
+        for clients in ((64,) if quick else (64, 400))
+    ]
     # PgBouncer's sessions fail at a plan for another one's type.
-    found += [Cell(group, "records", "prepared", clients, "baton-load", RECORDS, against=("direct", "pg_baton"))
-              for clients in ((64,) if quick else (64, 400))]
+    found += [
+        Cell(group, "records", "prepared", clients, "baton-load", RECORDS, against=("direct", "pg_baton"))
+        for clients in ((64,) if quick else (64, 400))
+    ]
     # PgBouncer cannot keep settings in transaction mode.
-    found += [Cell(group, "settings", "simple", clients, "baton-load", ("--settings",),
-                   Base("without settings", clients), against=("direct", "pg_baton"))
-              for clients in ((64,) if quick else (64, 400))]
+    found += [
+        Cell(
+            group,
+            "settings",
+            "simple",
+            clients,
+            "baton-load",
+            ("--settings",),
+            Base("without settings", clients),
+            against=("direct", "pg_baton"),
+        )
+        for clients in ((64,) if quick else (64, 400))
+    ]
     found.append(Cell(group, "temporary", "simple", 16, "baton-load", ("--temporary-table",)))
     if not quick:
         found.append(Cell(group, "tpc-b", "simple", 200, "pgbench", against=("pg_baton",)))

@@ -63,8 +63,10 @@ def undisturbed(run: Callable[[], Run], most: int = RUNS_MOST) -> tuple[Run, flo
 def described(shares: list[float]) -> str:
     """Describes the shares for a report."""
     disturbed = sum(share > DISTURBED_SHARE for share in shares)
-    return (f"others took at most {max(shares, default=0):.0%} of the machine during a run,"
-            f" more than {DISTURBED_SHARE:.0%} in {disturbed} of {len(shares)}")
+    return (
+        f"others took at most {max(shares, default=0):.0%} of the machine during a run,"
+        f" more than {DISTURBED_SHARE:.0%} in {disturbed} of {len(shares)}"
+    )
 
 
 def of_cells(cells: list[dict]) -> str:

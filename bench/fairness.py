@@ -71,8 +71,22 @@ class World:
 
 
 def load(target: Target, user: str, clients: int, seconds: float, *options: object) -> Load:
-    words = [LOAD, "--port", target.port, "--user", user, "--database", USER, "--clients", clients,
-             "--scale", SCALE, "--seconds", seconds, *options]
+    words = [
+        LOAD,
+        "--port",
+        target.port,
+        "--user",
+        user,
+        "--database",
+        USER,
+        "--clients",
+        clients,
+        "--scale",
+        SCALE,
+        "--seconds",
+        seconds,
+        *options,
+    ]
     return Load([str(word) for word in words], seconds + ALLOWANCE_S)
 
 
@@ -83,8 +97,14 @@ def figures_of(said: str, complaints: str) -> dict[str, float]:
         print(f"bench: {answer.get('errors', 'no')} errors: {complaints}", file=sys.stderr)
         return {}
     latency = answer["latency_ms"]
-    return {"tps": answer["tps"], "p50": latency["p50"], "p99": latency["p99"], "max": latency["max"],
-            "seconds": answer["connect_seconds"], **{f"user_{key}": value for key, value in answer["users_tps"].items()}}
+    return {
+        "tps": answer["tps"],
+        "p50": latency["p50"],
+        "p99": latency["p99"],
+        "max": latency["max"],
+        "seconds": answer["connect_seconds"],
+        **{f"user_{key}": value for key, value in answer["users_tps"].items()},
+    }
 
 
 def alone(one: Load) -> dict[str, float]:
@@ -105,21 +125,30 @@ def crowd(world: World, target: Target) -> Rows:
             alone(busy)
             return {}
         options = ("--warmup", 0.5, "--partial", "--think", THINK_MS)
-        found = beside(busy, load(target, "quiet", 1, world.seconds, *options),
-                       load(target, "busy", 4, world.seconds, *options, "--reconnect"))
+        found = beside(
+            busy,
+            load(target, "quiet", 1, world.seconds, *options),
+            load(target, "busy", 4, world.seconds, *options, "--reconnect"),
+        )
     finally:
         busy.process.kill()
-    return {"the crowd itself": found[0], "a quiet user's client": found[1],
-            "a new client of the crowd's user, log-in and first query": found[2]}
+    return {
+        "the crowd itself": found[0],
+        "a quiet user's client": found[1],
+        "a new client of the crowd's user, log-in and first query": found[2],
+    }
 
 
 def users(world: World, target: Target) -> Rows:
     def one(name: str, *options: object) -> dict[str, float]:
-        return alone(load(target, name, USERS * CLIENTS_A_USER, max(world.seconds, USERS_SECONDS), "--warmup", 3,
-                          *options))
+        return alone(
+            load(target, name, USERS * CLIENTS_A_USER, max(world.seconds, USERS_SECONDS), "--warmup", 3, *options)
+        )
 
-    return {f"{USERS} users with {CLIENTS_A_USER} clients each": one("user", "--users", USERS),
-            f"one user with {USERS * CLIENTS_A_USER} clients": one("busy")}
+    return {
+        f"{USERS} users with {CLIENTS_A_USER} clients each": one("user", "--users", USERS),
+        f"one user with {USERS * CLIENTS_A_USER} clients": one("busy"),
+    }
 
 
 def one_backend(world: World, target: Target) -> Rows:
@@ -129,9 +158,13 @@ def one_backend(world: World, target: Target) -> Rows:
     # with as many backends as sessions there is no hand-over
     world.server.set_backends(1)
     try:
-        return {f"one backend, {words}": alone(load(target, name, 2, world.seconds, "--warmup", 1, *options))
-                for words, name, *options in (("two sessions of a user", "busy"),
-                                              ("a session each of two users", "user", "--users", 2))}
+        return {
+            f"one backend, {words}": alone(load(target, name, 2, world.seconds, "--warmup", 1, *options))
+            for words, name, *options in (
+                ("two sessions of a user", "busy"),
+                ("a session each of two users", "user", "--users", 2),
+            )
+        }
     finally:
         world.server.set_backends(BACKENDS)
 
@@ -140,15 +173,19 @@ def storm(world: World, target: Target) -> Rows:
     if target.name == "direct":
         return {}
     world.server.restart()
-    return {f"{STORM:,} log-ins and first queries at once, after a restart": alone(
-        load(target, "busy", STORM, 1, "--storm", "--threads", 2, "--login-limit", 120))}
+    return {
+        f"{STORM:,} log-ins and first queries at once, after a restart": alone(
+            load(target, "busy", STORM, 1, "--storm", "--threads", 2, "--login-limit", 120)
+        )
+    }
 
 
 def idle(world: World, target: Target) -> Rows:
     found = {f"{AT_WORK} clients": alone(load(target, "busy", AT_WORK, world.seconds))}
     if target.name != "direct":
         found[f"{AT_WORK} clients of {CONNECTED:,} that are connected"] = alone(
-            load(target, "busy", CONNECTED, world.seconds, "--working", AT_WORK))
+            load(target, "busy", CONNECTED, world.seconds, "--working", AT_WORK)
+        )
     return found
 
 
@@ -163,8 +200,11 @@ def analytics(world: World, target: Target) -> Rows:
         found = beside(busy, load(target, "busy", LOOK_UPS, world.seconds))
     finally:
         busy.process.kill()
-    return {f"look-ups, {LOOK_UPS} clients, alone": without, f"look-ups beside {ANALYSTS} analysts": found[1],
-            "the analysts": found[0]}
+    return {
+        f"look-ups, {LOOK_UPS} clients, alone": without,
+        f"look-ups beside {ANALYSTS} analysts": found[1],
+        "the analysts": found[0],
+    }
 
 
 def tenants(world: World, target: Target) -> Rows:
@@ -177,18 +217,32 @@ def tenants(world: World, target: Target) -> Rows:
     before = processes.memory_kib(target.pids)["VmRSS"]
     cpu_before = processes.cpu_seconds(target.pids)
     began = time.monotonic()
-    holder = load(target, "tenant", world.tenants, world.seconds, *each, "--working", TENANTS_AT_WORK, "--marks",
-                  "--warmup", 3)
+    holder = load(
+        target, "tenant", world.tenants, world.seconds, *each, "--working", TENANTS_AT_WORK, "--marks", "--warmup", 3
+    )
     holder.timer.cancel()
-    many = at_work(holder, target, lambda: {
-        "seconds": time.monotonic() - began, "memory_kib": processes.memory_kib(target.pids)["VmRSS"] - before,
-        "login_cpu_ms": (processes.cpu_seconds(target.pids) - cpu_before) / world.tenants * 1000})
+    many = at_work(
+        holder,
+        target,
+        lambda: {
+            "seconds": time.monotonic() - began,
+            "memory_kib": processes.memory_kib(target.pids)["VmRSS"] - before,
+            "login_cpu_ms": (processes.cpu_seconds(target.pids) - cpu_before) / world.tenants * 1000,
+        },
+    )
     settle([target])
     time.sleep(2)
     after = processes.memory_kib(target.pids)["VmRSS"] - before
-    return {f"{TENANTS_AT_WORK} tenants of {TENANTS_AT_WORK}": few,
-            f"{TENANTS_AT_WORK} tenants of {world.tenants:,}": {
-                **many, "after_kib": after, "logins_a_second": world.tenants / many["seconds"]} if many else {}}
+    return {
+        f"{TENANTS_AT_WORK} tenants of {TENANTS_AT_WORK}": few,
+        f"{TENANTS_AT_WORK} tenants of {world.tenants:,}": {
+            **many,
+            "after_kib": after,
+            "logins_a_second": world.tenants / many["seconds"],
+        }
+        if many
+        else {},
+    }
 
 
 def at_work(one: Load, target: Target, look=dict) -> dict[str, float]:
@@ -205,16 +259,24 @@ def at_work(one: Load, target: Target, look=dict) -> dict[str, float]:
     return {**found, "pooler_us": used / (found["tps"] * float(one.seconds)) * 1e6, **seen} if found else {}
 
 
-CELLS = {"crowd": crowd, "users": users, "one-backend": one_backend, "storm": storm, "idle": idle,
-         "analytics": analytics, "tenants": tenants}
+CELLS = {
+    "crowd": crowd,
+    "users": users,
+    "one-backend": one_backend,
+    "storm": storm,
+    "idle": idle,
+    "analytics": analytics,
+    "tenants": tenants,
+}
 
 
 def prepare(server: Server, tenants: int) -> None:
     for name in ("busy", "quiet", "analyst"):
         server.query(f"CREATE ROLE {name} LOGIN")
     for name, count in (("user", USERS), ("tenant", tenants)):
-        server.query(f"DO $$BEGIN FOR n IN 1..{count} LOOP EXECUTE format('CREATE ROLE {name}_%s LOGIN', n);"
-                     " END LOOP; END$$")
+        server.query(
+            f"DO $$BEGIN FOR n IN 1..{count} LOOP EXECUTE format('CREATE ROLE {name}_%s LOGIN', n); END LOOP; END$$"
+        )
     server.query("GRANT SELECT ON ALL TABLES IN SCHEMA public TO PUBLIC")
 
 
@@ -230,8 +292,11 @@ def all_rounds(world: World, names: list[str], rounds: int, keep) -> dict[str, d
                 for row, figures in rows.items():
                     found[name].setdefault(row, {}).setdefault(target, []).append(figures)
                     shown = "  ".join(f"{key} {value:,.1f}" for key, value in figures.items())
-                    print(f"bench: {done + 1}/{rounds}  {target}, {row}:  {shown or 'failed'}", file=sys.stderr,
-                          flush=True)
+                    print(
+                        f"bench: {done + 1}/{rounds}  {target}, {row}:  {shown or 'failed'}",
+                        file=sys.stderr,
+                        flush=True,
+                    )
         keep(found, done + 1)
     return found
 
@@ -248,17 +313,30 @@ def ratio(found: dict, what: str, target: str, other: str) -> float | None:
 
 def markdown(raw: dict) -> str:
     about = raw["about"]
-    lines = ["# Fairness", "",
-             f"{about['date']}; {about['revision']}; PostgreSQL {about['server']}, {about['bouncer']} in transaction"
-             f" mode with {BACKENDS} backends for each user, pg_baton with {BACKENDS} for all; {os.cpu_count()} cores"
-             f" shared by clients, pooler and server; {about['rounds']} rounds of {about['seconds']:g} s, the targets in"
-             f" turns; load average of the machine before it started: {about['load_before']}."
-             f" {about['note']}".rstrip(), "", *table(raw["cells"]), ""]
-    lines += [f"A client that is quiet or new asks, and then does nothing for about {THINK_MS} ms; directly the crowd is"
-              f" of {CROWD_DIRECT} clients. Times of the log-ins are those from the moment at which all began.", ""]
+    lines = [
+        "# Fairness",
+        "",
+        f"{about['date']}; {about['revision']}; PostgreSQL {about['server']}, {about['bouncer']} in transaction"
+        f" mode with {BACKENDS} backends for each user, pg_baton with {BACKENDS} for all; {os.cpu_count()} cores"
+        f" shared by clients, pooler and server; {about['rounds']} rounds of {about['seconds']:g} s, the targets in"
+        f" turns; load average of the machine before it started: {about['load_before']}."
+        f" {about['note']}".rstrip(),
+        "",
+        *table(raw["cells"]),
+        "",
+    ]
+    lines += [
+        f"A client that is quiet or new asks, and then does nothing for about {THINK_MS} ms; directly the crowd is"
+        f" of {CROWD_DIRECT} clients. Times of the log-ins are those from the moment at which all began.",
+        "",
+    ]
     for row, found in raw["cells"].get("users", {}).items():
-        lines += [f"{row}, transactions a second of a user:", "", "| | least | median | most | least to median |",
-                  "|---|---|---|---|---|"]
+        lines += [
+            f"{row}, transactions a second of a user:",
+            "",
+            "| | least | median | most | least to median |",
+            "|---|---|---|---|---|",
+        ]
         for target in TARGETS:
             least, median, most = (of(found, target, f"user_{what}") for what in ("least", "median", "most"))
             even = least / median if least is not None and median else None
@@ -266,14 +344,21 @@ def markdown(raw: dict) -> str:
         lines.append("")
     of_tenants = [(row, found) for row, found in raw["cells"].get("tenants", {}).items()]
     if of_tenants:
-        lines += ["Tenants, each a role of its own with a session; the dispatcher's:", "",
-                  "| | log-ins took | CPU of a log-in | memory for all, while they are there | after | CPU of a"
-                  " transaction |", "|---|---|---|---|---|---|"]
+        lines += [
+            "Tenants, each a role of its own with a session; the dispatcher's:",
+            "",
+            "| | log-ins took | CPU of a log-in | memory for all, while they are there | after | CPU of a"
+            " transaction |",
+            "|---|---|---|---|---|---|",
+        ]
     for row, found in of_tenants:
-        seconds, login, kib, after, cpu = (of(found, "pg_baton", what) for what in (
-            "seconds", "login_cpu_ms", "memory_kib", "after_kib", "pooler_us"))
-        lines.append(f"| {row} | {number(seconds, ',.1f')} s | {number(login, '.2f')} ms | {number(kib)} kB |"
-                     f" {number(after)} kB | {number(cpu, '.1f')} us |")
+        seconds, login, kib, after, cpu = (
+            of(found, "pg_baton", what) for what in ("seconds", "login_cpu_ms", "memory_kib", "after_kib", "pooler_us")
+        )
+        lines.append(
+            f"| {row} | {number(seconds, ',.1f')} s | {number(login, '.2f')} ms | {number(kib)} kB |"
+            f" {number(after)} kB | {number(cpu, '.1f')} us |"
+        )
     lines += ["", "## The bars", "", "| what | bar | measured | |", "|---|---|---|---|"]
     for what, which, bar, value in bars(raw["cells"]):
         if value is not None:
@@ -283,15 +368,20 @@ def markdown(raw: dict) -> str:
 
 
 def table(cells: dict) -> list[str]:
-    lines = ["| | tps direct | pg_baton | PgBouncer | p50, p99, longest wait (ms) direct | pg_baton | PgBouncer |"
-             " p99 to PgBouncer's |", "|---|---|---|---|---|---|---|---|"]
+    lines = [
+        "| | tps direct | pg_baton | PgBouncer | p50, p99, longest wait (ms) direct | pg_baton | PgBouncer |"
+        " p99 to PgBouncer's |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
     for name, rows in cells.items():
         for row, found in rows.items():
             shown = [row] + ["" if name == "storm" else number(of(found, target, "tps"), ",.0f") for target in TARGETS]
             for target in TARGETS:
                 waits = [of(found, target, what) for what in ("p50", "p99", "max")]
                 shown.append("" if None in waits else ", ".join(number(wait, ",.1f") for wait in waits))
-            lines.append("| " + " | ".join([*shown, number(ratio(found, "p99", "pg_baton", "PgBouncer"), ".2f")]) + " |")
+            lines.append(
+                "| " + " | ".join([*shown, number(ratio(found, "p99", "pg_baton", "PgBouncer"), ".2f")]) + " |"
+            )
     return lines
 
 
@@ -306,7 +396,8 @@ def bars(cells: dict) -> list[tuple[str, str, float, float | None]]:
             (f"{many}, to direct", AT_LEAST, 0.9, ratio(of_many, "tps", "pg_baton", "direct")),
             (f"{many}, to {single}", AT_LEAST, 0.95, row_ratio(of_many, of_single, "tps")),
             (f"{many}, longest wait, to direct", AT_MOST, 5, ratio(of_many, "max", "pg_baton", "direct")),
-            (f"{many}, the least user's share of the median's", AT_LEAST, 0.8, least / median if median else None)]
+            (f"{many}, the least user's share of the median's", AT_LEAST, 0.8, least / median if median else None),
+        ]
     rows = list(cells.get("one-backend", {}).items())
     if len(rows) == 2:
         (same, of_same), (other, of_other) = rows
@@ -317,9 +408,10 @@ def bars(cells: dict) -> list[tuple[str, str, float, float | None]]:
     rows = list(cells.get("tenants", {}).items())
     if len(rows) == 2:
         (few, of_few), (many, of_many) = rows
-        found += [(f"{many}, to {few}", AT_LEAST, 0.95, row_ratio(of_many, of_few, "tps")),
-                  (f"{many}, log-ins a second", AT_LEAST, 1000,
-                   of(of_many, "pg_baton", "logins_a_second"))]
+        found += [
+            (f"{many}, to {few}", AT_LEAST, 0.95, row_ratio(of_many, of_few, "tps")),
+            (f"{many}, log-ins a second", AT_LEAST, 1000, of(of_many, "pg_baton", "logins_a_second")),
+        ]
     return found
 
 
@@ -347,9 +439,17 @@ def main() -> None:
     options = parser.parse_args()
 
     build = builds.find(options.build) if options.build else builds.of_tree()
-    server = Server(build, BACKENDS, {
-        "max_connections": "800", "shared_buffers": "512MB", "max_wal_size": "4GB", "pg_baton.max_sessions": "12000",
-        **dict(value.split("=", 1) for value in options.set)})
+    server = Server(
+        build,
+        BACKENDS,
+        {
+            "max_connections": "800",
+            "shared_buffers": "512MB",
+            "max_wal_size": "4GB",
+            "pg_baton.max_sessions": "12000",
+            **dict(value.split("=", 1) for value in options.set),
+        },
+    )
     bouncer = Bouncer(server, BACKENDS, by_user=True)
     is_whole = options.only == list(CELLS)
     path = RESULTS / (options.name or "fairness") if is_whole or options.name else builds.SCRATCH / "fairness"
@@ -360,9 +460,15 @@ def main() -> None:
         bouncer.users = ["busy", "quiet", "analyst", *(f"user_{n + 1}" for n in range(USERS))]
         bouncer.start()
         world = World(server, bouncer, options.seconds, options.tenants)
-        about = {"date": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"), "revision": builds.revision(build),
-                 "server": server.query("SELECT split_part(version(), ' ', 2)"), "bouncer": bouncer.version,
-                 "seconds": options.seconds, "load_before": round(load_before, 1), "note": options.note}
+        about = {
+            "date": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
+            "revision": builds.revision(build),
+            "server": server.query("SELECT split_part(version(), ' ', 2)"),
+            "bouncer": bouncer.version,
+            "seconds": options.seconds,
+            "load_before": round(load_before, 1),
+            "note": options.note,
+        }
 
         def keep(found: dict, rounds: int) -> None:
             write(path, {"about": {**about, "rounds": rounds}, "cells": found})

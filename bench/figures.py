@@ -13,14 +13,20 @@ TARGETS = ("direct", "pg_baton", "PgBouncer")
 
 
 def figures(cell: dict, target: str, what: str = "tps") -> list[float]:
-    return [samples[target][what] for samples in cell["rounds"]
-            if target in samples and samples[target].get(what) is not None]
+    return [
+        samples[target][what]
+        for samples in cell["rounds"]
+        if target in samples and samples[target].get(what) is not None
+    ]
 
 
 def ratios(cell: dict, target: str, other: str, what: str = "tps") -> list[float]:
     """Of each round, where both lie next to each other in time."""
-    return [samples[target][what] / samples[other][what] for samples in cell["rounds"]
-            if target in samples and other in samples and samples[target].get(what) and samples[other].get(what)]
+    return [
+        samples[target][what] / samples[other][what]
+        for samples in cell["rounds"]
+        if target in samples and other in samples and samples[target].get(what) and samples[other].get(what)
+    ]
 
 
 def ratio(cell: dict, target: str, other: str) -> float | None:

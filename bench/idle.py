@@ -55,8 +55,27 @@ MEMORY = ("MemFree", "Buffers", "Cached", "Shmem", "MemAvailable")
 FIGURES = ("dispatcher", "memory", "available")
 # The kernel's tables of files on disk and of processes, which other programs use as well.
 NOT_OF_SOCKETS = (
-    "proc_", "inode_cache", "ext4", "btrfs", "xfs", "shmem_", "vm_area", "anon_vma", "maple_", "task_", "pool_",
-    "bio", "buffer_head", "radix_", "mm_struct", "pid", "files_", "fs_", "sighand", "cred", "jbd2",
+    "proc_",
+    "inode_cache",
+    "ext4",
+    "btrfs",
+    "xfs",
+    "shmem_",
+    "vm_area",
+    "anon_vma",
+    "maple_",
+    "task_",
+    "pool_",
+    "bio",
+    "buffer_head",
+    "radix_",
+    "mm_struct",
+    "pid",
+    "files_",
+    "fs_",
+    "sighand",
+    "cred",
+    "jbd2",
 )
 # Bytes a session; a table that has grown by less counts as not grown.
 LEAST_BYTES = 16
@@ -115,8 +134,18 @@ def client(kind: str, port: int, sessions: int, pair: str) -> int:
 @contextmanager
 def holding(kind: str, port: int, sessions: int, pair: Path) -> Iterator[int]:
     """A client process that has opened its sessions and has its own memory; it ends with the block."""
-    command = [sys.executable, __file__, "--client", kind, "--port", str(port), "--sessions", str(sessions),
-               "--pair", str(pair)]
+    command = [
+        sys.executable,
+        __file__,
+        "--client",
+        kind,
+        "--port",
+        str(port),
+        "--sessions",
+        str(sessions),
+        "--pair",
+        str(pair),
+    ]
     process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     try:
         if process.stdout.readline() != "ready\n":
@@ -178,9 +207,13 @@ def grown(rounds: list[dict[str, float]]) -> dict[str, float]:
 
 
 def report(found: dict[str, list[dict[str, float]]], sessions: int) -> str:
-    lines = [f"{sessions} sessions, {len(found['TLS'])} rounds; bytes a session, medians (least to most); of the kernel"
-             " without the client's end.", "",
-             "| | dispatcher | kernel: objects | memory | available |", "|---|---|---|---|---|"]
+    lines = [
+        f"{sessions} sessions, {len(found['TLS'])} rounds; bytes a session, medians (least to most); of the kernel"
+        " without the client's end.",
+        "",
+        "| | dispatcher | kernel: objects | memory | available |",
+        "|---|---|---|---|---|",
+    ]
     tables_of = {kind: grown(rounds) for kind, rounds in found.items()}
     bare = {name: statistics.median(one[name] for one in found["bare"]) / 2 for name in FIGURES}
     bare_objects = sum(tables_of["bare"].values()) / 2
@@ -217,10 +250,18 @@ def main() -> int:
     pair = folder / "client.pem"
     pair.write_text(cert.read_text() + key.read_text())
     pair.chmod(0o600)
-    server = Server(builds.of_tree(), BACKENDS, {
-        "ssl": "on", "ssl_cert_file": str(cert), "ssl_key_file": str(key), "ssl_ca_file": str(cert),
-        "pg_baton.max_sessions": str(options.sessions + 100), "autovacuum": "off",
-    })
+    server = Server(
+        builds.of_tree(),
+        BACKENDS,
+        {
+            "ssl": "on",
+            "ssl_cert_file": str(cert),
+            "ssl_key_file": str(key),
+            "ssl_ca_file": str(cert),
+            "pg_baton.max_sessions": str(options.sessions + 100),
+            "autovacuum": "off",
+        },
+    )
     found: dict[str, list[dict[str, float]]] = {kind: [] for kind in KINDS}
     try:
         server.start(1)

@@ -21,10 +21,7 @@ from servers import LOAD, Bouncer, Server, Target, pgbench_commands
 SETTLE_LIMIT_S = 20
 IDLE_SESSIONS = 10_000
 MEMORY_SESSIONS = 400
-MEMORY_LOADS = {
-    "one statement": (),
-    "60 of 200 statements": ("--stock", "200", "--own", "60"),
-}
+MEMORY_LOADS = {"one statement": (), "60 of 200 statements": ("--stock", "200", "--own", "60")}
 # Beyond what is measured: logins, what is prepared at login, the warm-up.
 START_ALLOWANCE_S = 240
 
@@ -38,10 +35,10 @@ class Sample:
     p50_ms: float | None = None
     p99_ms: float | None = None
     max_ms: float | None = None
-    pooler_us: float | None = None	# CPU of the pooler a transaction
-    backends_us: float | None = None	# and of the backends
-    generator: float | None = None	# the share of a core that the load took
-    others: float | None = None	# the share of the machine that others took
+    pooler_us: float | None = None  # CPU of the pooler a transaction
+    backends_us: float | None = None  # and of the backends
+    generator: float | None = None  # the share of a core that the load took
+    others: float | None = None  # the share of the machine that others took
     failure: str = ""
 
 
@@ -63,23 +60,28 @@ class Usage:
 
     @staticmethod
     def now(target: Target, server: Server, generator: int = 0) -> Usage:
-        return Usage(processes.cpu_seconds(target.pids), processes.cpu_of_each(server.backends()),
-                     processes.cpu_seconds((generator,)) if generator else 0)
+        return Usage(
+            processes.cpu_seconds(target.pids),
+            processes.cpu_of_each(server.backends()),
+            processes.cpu_seconds((generator,)) if generator else 0,
+        )
 
     def backends_since(self, before: Usage) -> float:
         """Of those that still live."""
         return sum(now - before.backends.get(pid, 0) for pid, now in self.backends.items())
 
 
-def measure(cell: Cell, target: Target, server: Server, seconds: float, scale: int,
-            protocol: str | None = None) -> Sample:
+def measure(
+    cell: Cell, target: Target, server: Server, seconds: float, scale: int, protocol: str | None = None
+) -> Sample:
     """Runs a cell (blocks), anew if others disturb it.  A cell's base is a cell, too, made by `base_of`."""
     # CPU time is counted between the first second and the last; and direct,
     # 500 backends take seconds to get going.
     seconds = max(seconds, 4 if cell.clients >= 500 else 3 if cell.generator == "pgbench" else seconds)
     run = measure_load if cell.generator == "baton-load" else measure_pgbench
     sample, share = disturbance.undisturbed(
-        lambda: run(cell, target, server, seconds, scale, protocol or cell.protocol))
+        lambda: run(cell, target, server, seconds, scale, protocol or cell.protocol)
+    )
     sample.others = share
     return sample
 
@@ -92,11 +94,13 @@ def base_of(cell: Cell) -> Cell:
 def measure_pgbench(cell: Cell, target: Target, server: Server, seconds: float, scale: int, protocol: str) -> Sample:
     seconds = max(1, round(seconds))
     options = ["-T", str(seconds), "-P", "1", *(["-S"] if cell.workload != "tpc-b" else [])]
-    commands = pgbench_commands(target.port, cell.clients, protocol, *options,
-                                reconnects=cell.workload == "reconnecting")
+    commands = pgbench_commands(
+        target.port, cell.clients, protocol, *options, reconnects=cell.workload == "reconnecting"
+    )
     with ThreadPoolExecutor() as threads:
-        runs = list(threads.map(
-            lambda command: Progress(command, seconds, lambda: Usage.now(target, server)), commands))
+        runs = list(
+            threads.map(lambda command: Progress(command, seconds, lambda: Usage.now(target, server)), commands)
+        )
     sample = Sample(target.name, tps=0)
     for run in runs:
         if run.failure:
@@ -125,8 +129,14 @@ class Progress:
         self.failure = ""
         complaints: list[str] = []
         # libkrb5 looks for tickets 70 us long before each connection, one thread at a time.
-        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                                   text=True, env={**os.environ, "PGGSSENCMODE": "disable"})
+        process = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "PGGSSENCMODE": "disable"},
+        )
         timer = threading.Timer(seconds + START_ALLOWANCE_S, process.kill)
         timer.daemon = True
         timer.start()
@@ -154,10 +164,27 @@ class Progress:
             self.failure = "".join(complaints).strip()[-300:] or f"ended with {process.returncode}"
 
 
-def load_command(target: Target, clients: int, protocol: str, seconds: float, scale: int,
-                 options: tuple[str, ...]) -> list[str]:
-    words = [str(LOAD), "--port", str(target.port), "--user", servers.USER, "--database", servers.USER,
-             "--clients", str(clients), "--seconds", str(seconds), "--warmup", "1", "--scale", str(scale), "--marks"]
+def load_command(
+    target: Target, clients: int, protocol: str, seconds: float, scale: int, options: tuple[str, ...]
+) -> list[str]:
+    words = [
+        str(LOAD),
+        "--port",
+        str(target.port),
+        "--user",
+        servers.USER,
+        "--database",
+        servers.USER,
+        "--clients",
+        str(clients),
+        "--seconds",
+        str(seconds),
+        "--warmup",
+        "1",
+        "--scale",
+        str(scale),
+        "--marks",
+    ]
     if "--temporary-table" not in options:
         words += ["--protocol", protocol]
     return [*words, *options]
@@ -167,8 +194,9 @@ class Load:
     """A running baton-load: its marks, and its end, which comes in any case."""
 
     def __init__(self, command: list[str], limit_s: float) -> None:
-        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-                                        stderr=subprocess.PIPE, text=True)
+        self.process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
         self.late = False
         self.seconds = command[command.index("--seconds") + 1]
         self.timer = threading.Timer(limit_s, self.kill)
@@ -217,10 +245,15 @@ def measure_load(cell: Cell, target: Target, server: Server, seconds: float, sca
         return Sample(target.name, failure=f"{count} transactions, {answer['errors']} errors: {complaints}")
     latency = answer["latency_ms"]
     return Sample(
-        target.name, tps=answer["tps"], p50_ms=latency["p50"], p99_ms=latency["p99"], max_ms=latency["max"],
+        target.name,
+        tps=answer["tps"],
+        p50_ms=latency["p50"],
+        p99_ms=latency["p99"],
+        max_ms=latency["max"],
         pooler_us=(after.pooler - before.pooler) / count * 1e6 if target.pids else None,
         backends_us=after.backends_since(before) / count * 1e6,
-        generator=(after.generator - before.generator) / seconds)
+        generator=(after.generator - before.generator) / seconds,
+    )
 
 
 def settle(targets: list[Target]) -> None:
@@ -240,9 +273,23 @@ def settle(targets: list[Target]) -> None:
 def idle_memory(target: Target) -> dict[str, float]:
     """What 10,000 idle sessions cost a pooler: memory each, and CPU."""
     before = processes.memory_kib(target.pids)
-    holder = subprocess.Popen([str(LOAD), "--port", str(target.port), "--user", servers.USER, "--database",
-                               servers.USER, "--clients", str(IDLE_SESSIONS), "--idle"],
-                              stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    holder = subprocess.Popen(
+        [
+            str(LOAD),
+            "--port",
+            str(target.port),
+            "--user",
+            servers.USER,
+            "--database",
+            servers.USER,
+            "--clients",
+            str(IDLE_SESSIONS),
+            "--idle",
+        ],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
     assert holder.stdin and holder.stdout
     try:
         if "holding" not in holder.stdout.readline():

@@ -21,8 +21,10 @@ README = REPOSITORY / "README.md"
 
 CLASSIC = (
     *(("select-only", protocol, clients, "pgbench") for protocol in ("simple", "prepared") for clients in (8, 64, 500)),
-    ("select-only", "simple", 2000, "baton-load"), ("select-only", "simple", 10_000, "baton-load"),
-    ("tpc-b", "simple", 8, "pgbench"), ("tpc-b", "simple", 500, "pgbench"),
+    ("select-only", "simple", 2000, "baton-load"),
+    ("select-only", "simple", 10_000, "baton-load"),
+    ("tpc-b", "simple", 8, "pgbench"),
+    ("tpc-b", "simple", 500, "pgbench"),
     ("reconnecting", "simple", 8, "pgbench"),
 )
 
@@ -53,8 +55,13 @@ def update(results: Path) -> None:
     source = results / "full.json"
     if source.exists():
         block = "\n".join(of_classic(json.loads(source.read_text())))
-        README.write_text(re.sub(r"(<!-- figures: full -->\n)[^<]*(<!-- end of figures -->)",
-                                 lambda found: f"{found.group(1)}{block}\n{found.group(2)}", README.read_text()))
+        README.write_text(
+            re.sub(
+                r"(<!-- figures: full -->\n)[^<]*(<!-- end of figures -->)",
+                lambda found: f"{found.group(1)}{block}\n{found.group(2)}",
+                README.read_text(),
+            )
+        )
 
 
 if __name__ == "__main__":

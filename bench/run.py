@@ -50,7 +50,9 @@ SCALE = 10
 def settings(asked: list[str]) -> dict[str, str]:
     """The server's parameters in addition to those of every server."""
     return {
-        "max_connections": str(cells.DIRECT_CLIENTS_MAX + 50), "shared_buffers": "512MB", "max_wal_size": "4GB",
+        "max_connections": str(cells.DIRECT_CLIENTS_MAX + 50),
+        "shared_buffers": "512MB",
+        "max_wal_size": "4GB",
         "pg_baton.max_sessions": "12000",
         **dict(value.split("=", 1) for value in asked),
     }
@@ -61,8 +63,9 @@ class Bench:
 
     def __init__(self, options: argparse.Namespace) -> None:
         self.options = options
-        self.server = Server(builds.find(options.build) if options.build else builds.of_tree(), BACKENDS,
-                             settings(options.set))
+        self.server = Server(
+            builds.find(options.build) if options.build else builds.of_tree(), BACKENDS, settings(options.set)
+        )
         self.bouncer = Bouncer(self.server, BACKENDS)
         self.canned = Canned()
 
@@ -79,8 +82,12 @@ class Bench:
                 print(f"bench: {failure}", file=sys.stderr)
 
     def target(self, name: str) -> Target:
-        found = {"direct": self.server.direct, "pg_baton": self.server.pool, "PgBouncer": self.bouncer.target,
-                 "canned": self.canned.target}
+        found = {
+            "direct": self.server.direct,
+            "pg_baton": self.server.pool,
+            "PgBouncer": self.bouncer.target,
+            "canned": self.canned.target,
+        }
         return found[name]()
 
     def measure(self, cell: Cell, name: str) -> Sample:
@@ -88,8 +95,14 @@ class Bench:
         settle([self.target("pg_baton"), self.target("PgBouncer")])
         # Clients of a PgBouncer that does not know prepared statements do without them.
         without = name == "PgBouncer" and cell.protocol == "prepared" and not self.bouncer.knows_prepared
-        return measure(base_of(cell) if name == "base" else cell, target, self.server, self.options.seconds, SCALE,
-                       "extended" if without else None)
+        return measure(
+            base_of(cell) if name == "base" else cell,
+            target,
+            self.server,
+            self.options.seconds,
+            SCALE,
+            "extended" if without else None,
+        )
 
     def all_rounds(self, wanted: list[Cell], keep: Callable[[list[Measured], int], None]) -> list[Measured]:
         measured = [Measured(cell) for cell in wanted]
@@ -101,8 +114,10 @@ class Bench:
                 turn = number % len(names)  # another target is first in each round
                 samples = {name: self.measure(one.cell, name) for name in names[turn:] + names[:turn]}
                 one.rounds.append(samples)
-                shown = "  ".join(f"{name} {sample.tps:.0f}" if sample.tps else f"{name} failed: {sample.failure}"
-                                  for name, sample in sorted(samples.items()))
+                shown = "  ".join(
+                    f"{name} {sample.tps:.0f}" if sample.tps else f"{name} failed: {sample.failure}"
+                    for name, sample in sorted(samples.items())
+                )
                 print(f"bench: {done}/{total}  {one.cell.label()}:  {shown}", file=sys.stderr, flush=True)
             keep(measured, number + 1)
         return measured
@@ -148,8 +163,14 @@ def arguments() -> argparse.Namespace:
 
 def fairness(options: argparse.Namespace) -> list[str]:
     """The command that measures fairness, which has its own cells and users."""
-    words = [sys.executable, str(Path(__file__).with_name("fairness.py")), "--rounds", str(options.rounds),
-             "--seconds", str(options.seconds)]
+    words = [
+        sys.executable,
+        str(Path(__file__).with_name("fairness.py")),
+        "--rounds",
+        str(options.rounds),
+        "--seconds",
+        str(options.seconds),
+    ]
     words += ["--only", *options.only[1:]] if options.only[1:] else []
     for name in ("build", "note", "name"):
         words += [f"--{name}", getattr(options, name)] if getattr(options, name) else []
@@ -192,16 +213,18 @@ def main() -> None:
             "server": bench.server.query("SELECT split_part(version(), ' ', 2)"),
             "bouncer": bench.bouncer.version,
             "bouncer_knows_prepared": bench.bouncer.knows_prepared,
-            "seconds": options.seconds, "backends": BACKENDS, "scale": SCALE,
-            "load_before": round(load_before, 1), "note": options.note or "",
+            "seconds": options.seconds,
+            "backends": BACKENDS,
+            "scale": SCALE,
+            "load_before": round(load_before, 1),
+            "note": options.note or "",
         }
 
         def keep(measured: list[Measured], rounds: int) -> None:
             """Writes the results after each round, so that a run that is stopped still has results."""
             about["rounds"] = rounds
             about["minutes"] = round((time.monotonic() - started) / 60, 1)
-            write(path, {"about": about, "idle": idle, "memory": memory,
-                         "cells": [asdict(one) for one in measured]})
+            write(path, {"about": about, "idle": idle, "memory": memory, "cells": [asdict(one) for one in measured]})
 
         measured = bench.all_rounds(wanted, keep)
         # Last, because this measurement ends backends.

@@ -45,13 +45,28 @@ def program(name: str) -> str:
     return path
 
 
-def pgbench_commands(port: int, clients: int, protocol: str, *options: str, user: str = USER,
-                     reconnects: bool = False) -> list[list[str]]:
+def pgbench_commands(
+    port: int, clients: int, protocol: str, *options: str, user: str = USER, reconnects: bool = False
+) -> list[list[str]]:
     """pgbench on two threads: of one process; or, if its clients reconnect, of one for each address."""
     addresses = ADDRESSES if reconnects else (HOST,)
     each, threads = clients // len(addresses), 2 // len(addresses)
-    words = [program("pgbench"), "-n", "-p", str(port), "-U", user, "-M", protocol,
-             "-c", str(each), "-j", str(min(threads, each)), *options, *(["-C"] if reconnects else [])]
+    words = [
+        program("pgbench"),
+        "-n",
+        "-p",
+        str(port),
+        "-U",
+        user,
+        "-M",
+        protocol,
+        "-c",
+        str(each),
+        "-j",
+        str(min(threads, each)),
+        *options,
+        *(["-C"] if reconnects else []),
+    ]
     return [[*words, "-h", address, USER] for address in addresses]
 
 
@@ -79,10 +94,14 @@ class Server:
         self.port = processes.free_port()
         self.pool_port = processes.free_port()
         self.settings = {
-            "listen_addresses": ",".join(ADDRESSES), "port": str(self.port), "fsync": "off",
+            "listen_addresses": ",".join(ADDRESSES),
+            "port": str(self.port),
+            "fsync": "off",
             "log_line_prefix": "%m [%p] %q%u@%d ",
-            "shared_preload_libraries": "pg_baton", "pg_baton.port": str(self.pool_port),
-            "pg_baton.max_backends": str(backends), **settings,
+            "shared_preload_libraries": "pg_baton",
+            "pg_baton.port": str(self.pool_port),
+            "pg_baton.max_backends": str(backends),
+            **settings,
         }
         self.process: subprocess.Popen[bytes] | None = None
         self.directory = Path(tempfile.mkdtemp(prefix="baton-bench-"))
@@ -93,25 +112,66 @@ class Server:
         self.settings |= self.build.stage(self.directory / "stage")
         if os.geteuid() == 0:
             shutil.chown(self.directory, SERVER_USER, SERVER_USER)
-        subprocess.run([*drop_root(), program("initdb"), "--username", USER, "--auth", "trust", "--encoding", "UTF8",
-                        "--no-locale", "--no-sync", "--pgdata", str(self.data)],
-                       check=True, capture_output=True, cwd="/")
+        subprocess.run(
+            [
+                *drop_root(),
+                program("initdb"),
+                "--username",
+                USER,
+                "--auth",
+                "trust",
+                "--encoding",
+                "UTF8",
+                "--no-locale",
+                "--no-sync",
+                "--pgdata",
+                str(self.data),
+            ],
+            check=True,
+            capture_output=True,
+            cwd="/",
+        )
         with open(self.data / "postgresql.conf", "a") as file:
             file.write(f"unix_socket_directories = '{self.directory}'\n")
             for name, value in self.settings.items():
                 file.write("{} = '{}'\n".format(name, value.replace("'", "''")))
         self.launch()
         self.query(f"CREATE DATABASE {USER}", database="postgres")
-        subprocess.run([program("pgbench"), "-i", "-q", "-s", str(scale), "-h", HOST, "-p", str(self.port),
-                        "-U", USER, USER], check=True, capture_output=True)
-        subprocess.run([program("psql"), "-Xq", "-v", "ON_ERROR_STOP=1", "-h", HOST, "-p", str(self.port), "-U", USER,
-                        "-f", str(FUNCTIONS), USER], check=True, capture_output=True)
+        subprocess.run(
+            [program("pgbench"), "-i", "-q", "-s", str(scale), "-h", HOST, "-p", str(self.port), "-U", USER, USER],
+            check=True,
+            capture_output=True,
+        )
+        subprocess.run(
+            [
+                program("psql"),
+                "-Xq",
+                "-v",
+                "ON_ERROR_STOP=1",
+                "-h",
+                HOST,
+                "-p",
+                str(self.port),
+                "-U",
+                USER,
+                "-f",
+                str(FUNCTIONS),
+                USER,
+            ],
+            check=True,
+            capture_output=True,
+        )
         self.wait_for(self.pool_port, USER)
 
     def launch(self) -> None:
         log = open(self.directory / "log", "ab")
-        self.process = subprocess.Popen([*drop_root(), program("postgres"), "-D", str(self.data)], cwd="/",
-                                        stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+        self.process = subprocess.Popen(
+            [*drop_root(), program("postgres"), "-D", str(self.data)],
+            cwd="/",
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+        )
         self.wait_for(self.port, "postgres")
 
     def restart(self) -> None:
@@ -136,7 +196,11 @@ class Server:
     def query(self, text: str, port: int = 0, database: str = USER) -> str:
         result = subprocess.run(
             [program("psql"), "-XAt", "-h", HOST, "-p", str(port or self.port), "-U", USER, "-c", text, database],
-            capture_output=True, text=True, check=True, timeout=QUERY_LIMIT_S)
+            capture_output=True,
+            text=True,
+            check=True,
+            timeout=QUERY_LIMIT_S,
+        )
         return result.stdout.strip()
 
     def stop(self) -> None:
@@ -151,8 +215,15 @@ class Server:
     def pool(self) -> Target:
         """Its pids are asked for anew each time: a dispatcher may be restarted."""
         found = processes.of_directory(self.data)
-        return Target("pg_baton", self.pool_port, tuple(
-            pid for pid, words in found.items() if words[0].endswith("baton-dispatcher") or words[1:2] == ["dispatcher"]))
+        return Target(
+            "pg_baton",
+            self.pool_port,
+            tuple(
+                pid
+                for pid, words in found.items()
+                if words[0].endswith("baton-dispatcher") or words[1:2] == ["dispatcher"]
+            ),
+        )
 
     def backends(self) -> list[int]:
         """Those that serve clients.  By their titles: what the server's views
@@ -209,27 +280,40 @@ class Bouncer:
 
     def start(self) -> None:
         settings = {
-            "listen_addr": ",".join(ADDRESSES), "listen_port": self.port, "unix_socket_dir": "", "auth_type": "trust",
-            "auth_file": self.directory / "users", "pool_mode": "transaction", "default_pool_size": self.backends,
-            "max_client_conn": 12000, "listen_backlog": 4096, "server_reset_query": "",
-            "log_connections": 0, "log_disconnections": 0, "stats_period": 3600,
-            "ignore_startup_parameters": "extra_float_digits", "server_login_retry": 1,
+            "listen_addr": ",".join(ADDRESSES),
+            "listen_port": self.port,
+            "unix_socket_dir": "",
+            "auth_type": "trust",
+            "auth_file": self.directory / "users",
+            "pool_mode": "transaction",
+            "default_pool_size": self.backends,
+            "max_client_conn": 12000,
+            "listen_backlog": 4096,
+            "server_reset_query": "",
+            "log_connections": 0,
+            "log_disconnections": 0,
+            "stats_period": 3600,
+            "ignore_startup_parameters": "extra_float_digits",
+            "server_login_retry": 1,
         }
         if self.knows_prepared:
             settings["max_prepared_statements"] = 200
         settings |= self.settings
-        lines = ["[databases]",
-                 f"{USER} = host={self.server.directory} port={self.server.port} dbname={USER}"
-                 + ("" if self.by_user else f" user={USER}"),
-                 "[pgbouncer]"]
+        lines = [
+            "[databases]",
+            f"{USER} = host={self.server.directory} port={self.server.port} dbname={USER}"
+            + ("" if self.by_user else f" user={USER}"),
+            "[pgbouncer]",
+        ]
         lines += [f"{name} = {value}" for name, value in settings.items()]
         config = self.directory / "pgbouncer.ini"
         config.write_text("\n".join(lines) + "\n")
         (self.directory / "users").write_text("".join(f'"{user}" ""\n' for user in [USER, *self.users]))
         self.directory.chmod(0o755)
         log = open(self.directory / "log", "wb")
-        self.process = subprocess.Popen([*drop_root(), *self.command, str(config)], stdout=log, stderr=log,
-                                        stdin=subprocess.DEVNULL, cwd="/")
+        self.process = subprocess.Popen(
+            [*drop_root(), *self.command, str(config)], stdout=log, stderr=log, stdin=subprocess.DEVNULL, cwd="/"
+        )
         deadline = time.monotonic() + START_LIMIT_S
         while True:
             try:
@@ -237,8 +321,9 @@ class Bouncer:
                 return
             except (subprocess.CalledProcessError, subprocess.TimeoutExpired) as failure:
                 if self.process.poll() is not None or time.monotonic() > deadline:
-                    raise SystemExit(f"bench: PgBouncer does not start: {failure.stderr}"
-                                     + (self.directory / "log").read_text()) from None
+                    raise SystemExit(
+                        f"bench: PgBouncer does not start: {failure.stderr}" + (self.directory / "log").read_text()
+                    ) from None
                 time.sleep(0.1)
 
     def target(self) -> Target:
@@ -260,8 +345,12 @@ class Canned:
         self.processes: list[subprocess.Popen[bytes]] = []
 
     def start(self) -> None:
-        self.processes = [subprocess.Popen([str(LOAD), "--canned", "--host", address, "--port", str(self.port)],
-                                           stdin=subprocess.PIPE) for address in ADDRESSES]
+        self.processes = [
+            subprocess.Popen(
+                [str(LOAD), "--canned", "--host", address, "--port", str(self.port)], stdin=subprocess.PIPE
+            )
+            for address in ADDRESSES
+        ]
 
     def target(self) -> Target:
         return Target("canned", self.port)

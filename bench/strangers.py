@@ -124,8 +124,18 @@ def attacked(kind: str | None, port: int, options: argparse.Namespace):
     if kind is None:
         yield about
         return
-    command = [sys.executable, __file__, "--attack", kind, "--port", str(port), "--rate", str(options.rate),
-               "--share", str(options.share)]
+    command = [
+        sys.executable,
+        __file__,
+        "--attack",
+        kind,
+        "--port",
+        str(port),
+        "--rate",
+        str(options.rate),
+        "--share",
+        str(options.share),
+    ]
     process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     try:
         if process.stdout.readline() != "began\n":
@@ -231,8 +241,12 @@ def run_once(kind: str | None, port: int, pids: tuple[int, ...], folder: Path, o
     found["log_in_ms"] = statistics.median(watch.took) if watch.took else None
     found["log_in_most_ms"] = max(watch.took, default=None)
     found["log_ins_refused"] = watch.refused
-    found |= {"attacker_share": share / (os.cpu_count() or 1), "before": before,
-              "memory": watch.memory, "descriptors": watch.descriptors}
+    found |= {
+        "attacker_share": share / (os.cpu_count() or 1),
+        "before": before,
+        "memory": watch.memory,
+        "descriptors": watch.descriptors,
+    }
     if kind:
         found["rate"] = about["made"] / about["seconds"]
     settle(pids, before["descriptors"] + BACKENDS + 2)
@@ -269,30 +283,43 @@ class Found:
         self.cells[target].setdefault(kind, []).append(pair)
 
     def others(self) -> list[float]:
-        return [run["others"] for kinds in self.cells.values() for pairs in kinds.values() for pair in pairs
-                for run in pair.values()]
+        return [
+            run["others"]
+            for kinds in self.cells.values()
+            for pairs in kinds.values()
+            for pair in pairs
+            for run in pair.values()
+        ]
 
     def report(self, about: dict) -> str:
-        lines = ["# Strangers at the door", "",
-                 f"{about['date']}; {about['revision']}; PostgreSQL {about['server']}; {os.cpu_count()} cores shared by"
-                 f" the load, the attacker, pooler and server; load: pgbench -S with {CLIENTS} plain clients and"
-                 f" {CLIENTS} by TLS, {BACKENDS} backends; {about['rounds']} rounds of {about['seconds']} s without and"
-                 f" with each kind, in turns; at most {about['rate']:g} strangers a second and {about['share']:g} of a"
-                 f" core for them; load average before it started: {about['load_before']};"
-                 f" {disturbance.described(self.others())}.", "",
-                 "Throughput and p99 of the load: ratio to without, median of the rounds' ratios (throughput: of both"
-                 " loads together, the least and the most). Attacker: its own share of the machine, which the load"
-                 " lacks whoever it talks to. CPU each: of all processes of the server, for one of them, with nobody"
-                 " else there. Log-in: of somebody else, plain, median without and with, and the longest"
-                 " with. No room: pgbench's clients did not come in. Memory and descriptors: the dispatcher's at most, and what it had before that.", ""]
+        lines = [
+            "# Strangers at the door",
+            "",
+            f"{about['date']}; {about['revision']}; PostgreSQL {about['server']}; {os.cpu_count()} cores shared by"
+            f" the load, the attacker, pooler and server; load: pgbench -S with {CLIENTS} plain clients and"
+            f" {CLIENTS} by TLS, {BACKENDS} backends; {about['rounds']} rounds of {about['seconds']} s without and"
+            f" with each kind, in turns; at most {about['rate']:g} strangers a second and {about['share']:g} of a"
+            f" core for them; load average before it started: {about['load_before']};"
+            f" {disturbance.described(self.others())}.",
+            "",
+            "Throughput and p99 of the load: ratio to without, median of the rounds' ratios (throughput: of both"
+            " loads together, the least and the most). Attacker: its own share of the machine, which the load"
+            " lacks whoever it talks to. CPU each: of all processes of the server, for one of them, with nobody"
+            " else there. Log-in: of somebody else, plain, median without and with, and the longest"
+            " with. No room: pgbench's clients did not come in. Memory and descriptors: the dispatcher's at most, and what it had before that.",
+            "",
+        ]
         for target in TARGETS:
             if not self.cells[target]:
                 continue
             pooled = target == "pg_baton"
-            lines += ["## " + ("At the pool's port" if pooled else "The same at the server's own port, without the pool"), "",
-                      "| strangers | a second | throughput, plain | by TLS | both | p99, plain | by TLS | attacker | CPU each, ms |"
-                      " log-in, ms |" + (" memory, MiB | descriptors |" if pooled else ""),
-                      "|---|---|---|---|---|---|---|---|---|---|" + ("---|---|" if pooled else "")]
+            lines += [
+                "## " + ("At the pool's port" if pooled else "The same at the server's own port, without the pool"),
+                "",
+                "| strangers | a second | throughput, plain | by TLS | both | p99, plain | by TLS | attacker | CPU each, ms |"
+                " log-in, ms |" + (" memory, MiB | descriptors |" if pooled else ""),
+                "|---|---|---|---|---|---|---|---|---|---|" + ("---|---|" if pooled else ""),
+            ]
             for kind, pairs in self.cells[target].items():
                 lines.append(self.row(kind, pairs, pooled))
             lines.append("")
@@ -306,23 +333,33 @@ class Found:
             return f"{statistics.median(pair['with'][load][what] / pair['without'][load][what] for pair in pairs):.2f}"
 
         def middle(which: str, what: str) -> float:
-            return statistics.median([pair[which][what] for pair in pairs if pair[which][what] is not None] or [float("nan")])
+            return statistics.median(
+                [pair[which][what] for pair in pairs if pair[which][what] is not None] or [float("nan")]
+            )
 
-        both = [sum(pair["with"][load]["tps"] for load in LOADS) / sum(pair["without"][load]["tps"] for load in LOADS)
-                for pair in pairs]
+        both = [
+            sum(pair["with"][load]["tps"] for load in LOADS) / sum(pair["without"][load]["tps"] for load in LOADS)
+            for pair in pairs
+        ]
         refused = sum(pair["with"]["log_ins_refused"] for pair in pairs)
-        cells = [kind.replace("_", " "), f"{middle('with', 'rate'):,.0f}",
-                 *(ratio(load, "tps") for load in LOADS),
-                 f"{min(both):.2f} to {max(both):.2f}",
-                 *(ratio(load, "p99_ms") for load in LOADS),
-                 f"{middle('with', 'attacker_share'):.0%}", f"{middle('with', 'cost_ms'):.2f}",
-                 f"{middle('without', 'log_in_ms'):.1f}, {middle('with', 'log_in_ms'):.1f},"
-                 f" {middle('with', 'log_in_most_ms'):.0f}" + (f"; {refused} refused" if refused else "")]
+        cells = [
+            kind.replace("_", " "),
+            f"{middle('with', 'rate'):,.0f}",
+            *(ratio(load, "tps") for load in LOADS),
+            f"{min(both):.2f} to {max(both):.2f}",
+            *(ratio(load, "p99_ms") for load in LOADS),
+            f"{middle('with', 'attacker_share'):.0%}",
+            f"{middle('with', 'cost_ms'):.2f}",
+            f"{middle('without', 'log_in_ms'):.1f}, {middle('with', 'log_in_ms'):.1f},"
+            f" {middle('with', 'log_in_most_ms'):.0f}" + (f"; {refused} refused" if refused else ""),
+        ]
         if pooled:
             memory = max(pairs, key=lambda pair: pair["with"]["memory"] - pair["with"]["before"]["memory"])["with"]
             files = max(pairs, key=lambda pair: pair["with"]["descriptors"])["with"]
-            cells += [f"{memory['memory'] / 1024:.1f} ({memory['before']['memory'] / 1024:.1f})",
-                      f"{files['descriptors']:,} ({files['before']['descriptors']:,})"]
+            cells += [
+                f"{memory['memory'] / 1024:.1f} ({memory['before']['memory'] / 1024:.1f})",
+                f"{files['descriptors']:,} ({files['before']['descriptors']:,})",
+            ]
         return "| " + " | ".join(cells) + " |"
 
 
@@ -354,8 +391,9 @@ def main() -> int:
     folder.chmod(0o755)
     cert, key = certificate(folder)
     build = builds.of_tree()
-    server = Server(build, BACKENDS, {"max_connections": "300", "ssl": "on", "ssl_cert_file": str(cert),
-                                      "ssl_key_file": str(key)})
+    server = Server(
+        build, BACKENDS, {"max_connections": "300", "ssl": "on", "ssl_cert_file": str(cert), "ssl_key_file": str(key)}
+    )
     found = Found()
     try:
         server.start(10)
@@ -364,9 +402,15 @@ def main() -> int:
         for statement in strangers.ROLES_SQL:
             server.query(statement)
         server.query("SELECT pg_reload_conf()")
-        about = {"date": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"), "revision": builds.revision(build),
-                 "server": server.query("SELECT split_part(version(), ' ', 2)"), "seconds": options.seconds,
-                 "rate": options.rate, "share": options.share, "load_before": round(load_before, 1)}
+        about = {
+            "date": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
+            "revision": builds.revision(build),
+            "server": server.query("SELECT split_part(version(), ' ', 2)"),
+            "seconds": options.seconds,
+            "rate": options.rate,
+            "share": options.share,
+            "load_before": round(load_before, 1),
+        }
         for number in range(1, options.rounds + 1):
             print(f"bench: round {number} of {options.rounds}", file=sys.stderr, flush=True)
             for target in options.targets.split(","):
@@ -379,7 +423,8 @@ def main() -> int:
                     for which in ("without", "with") if number % 2 else ("with", "without"):
                         pair[which], others = disturbance.undisturbed(
                             lambda: run_once(kind if which == "with" else None, port, pids, folder, options),  # noqa: B023
-                            1 if options.once else disturbance.RUNS_MOST)
+                            1 if options.once else disturbance.RUNS_MOST,
+                        )
                         pair[which]["others"] = others
                     pair["with"]["cost_ms"] = cost_of_one(kind, server, port, pids, options)
                     found.add(target, kind, pair)

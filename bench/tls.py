@@ -55,8 +55,25 @@ def certificate(folder: Path) -> tuple[Path, Path]:
     """A certificate and its key, which only the server's user may read."""
     certificate, key = folder / "server.crt", folder / "server.key"
     subprocess.run(
-        ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=localhost",
-         "-keyout", str(key), "-out", str(certificate)], check=True, capture_output=True)
+        [
+            "openssl",
+            "req",
+            "-x509",
+            "-newkey",
+            "rsa:2048",
+            "-nodes",
+            "-days",
+            "2",
+            "-subj",
+            "/CN=localhost",
+            "-keyout",
+            str(key),
+            "-out",
+            str(certificate),
+        ],
+        check=True,
+        capture_output=True,
+    )
     key.chmod(0o600)
     if os.geteuid() == 0:
         for file in (certificate, key):
@@ -96,12 +113,17 @@ def scram(server: Server, folder: Path) -> dict[str, object]:
     return {"auth_type": "hba", "auth_file": users, "auth_hba_file": hba}
 
 
-def pgbench(port: int, clients: int, protocol: str, seconds: int, secure: bool, reconnect: bool = False,
-            user: str = USER) -> float:
+def pgbench(
+    port: int, clients: int, protocol: str, seconds: int, secure: bool, reconnect: bool = False, user: str = USER
+) -> float:
     # pgbench's alarm rings whether all clients have connected or not
     seconds += clients // 100
-    environment = {**os.environ, "PGSSLMODE": "require" if secure else "disable", "PGGSSENCMODE": "disable",
-                   "PGPASSWORD": PASSWORD}
+    environment = {
+        **os.environ,
+        "PGSSLMODE": "require" if secure else "disable",
+        "PGGSSENCMODE": "disable",
+        "PGPASSWORD": PASSWORD,
+    }
 
     def run(command: list[str]) -> float:
         ran = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=seconds + 120)
@@ -111,8 +133,12 @@ def pgbench(port: int, clients: int, protocol: str, seconds: int, secure: bool, 
         return float(found.group(1))
 
     with ThreadPoolExecutor() as threads:
-        return sum(threads.map(run, pgbench_commands(port, clients, protocol, "-S", "-T", str(seconds),
-                                                     user=user, reconnects=reconnect)))
+        return sum(
+            threads.map(
+                run,
+                pgbench_commands(port, clients, protocol, "-S", "-T", str(seconds), user=user, reconnects=reconnect),
+            )
+        )
 
 
 def arguments() -> argparse.Namespace:
@@ -124,8 +150,9 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--no-log-ins", action="store_true")
     parser.add_argument("--only-log-ins", action="store_true")
     parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help="a parameter of the server")
-    parser.add_argument("--direct-most", type=int, default=DIRECT_CLIENTS_MAX,
-                        help="clients that the server itself gets at most")
+    parser.add_argument(
+        "--direct-most", type=int, default=DIRECT_CLIENTS_MAX, help="clients that the server itself gets at most"
+    )
     parser.add_argument("--same-curve", action="store_true", help="PgBouncer on P-256, too")
     options = parser.parse_args()
     every = parser.parse_args([])
@@ -162,32 +189,47 @@ class Cells:
         return [cell for cell in self.tps if self.bar(cell) and statistics.median(self.ratios(cell)) < self.bar(cell)]
 
     def report(self, about: dict[str, object]) -> str:
-        lines = ["# TLS", "",
-                 f"{about['date']}; {about['revision']}; PostgreSQL {about['server']}, {about['bouncer']} in transaction"
-                 f" mode, {BACKENDS} backends for each; sslmode=require but where it says plain;"
-                 f" {os.cpu_count()} cores shared by clients, pooler and server;"
-                 f" {about['rounds']} rounds of {about['seconds']} s, the targets in turns; load average of the machine"
-                 f" before it started: {about['load_before']}; {disturbance.described(self.others)}. Transactions or log-ins a second, medians; of PgBouncer:"
-                 " median of the rounds' ratios, and the least and the most. For SCRAM PgBouncer has the role's verifier,"
-                 " as the server has, of one iteration: what a client costs that keeps its keys."
-                 f" Direct with at most {about['direct_most']:,} clients: each is a process of the"
-                 f" server there, of which max_connections = {MAX_CONNECTIONS} allows no 2,000.", "",
-                 "| cell | direct | pg_baton | PgBouncer | of PgBouncer | rounds | bar | |", "|---|---|---|---|---|---|---|---|"]
+        lines = [
+            "# TLS",
+            "",
+            f"{about['date']}; {about['revision']}; PostgreSQL {about['server']}, {about['bouncer']} in transaction"
+            f" mode, {BACKENDS} backends for each; sslmode=require but where it says plain;"
+            f" {os.cpu_count()} cores shared by clients, pooler and server;"
+            f" {about['rounds']} rounds of {about['seconds']} s, the targets in turns; load average of the machine"
+            f" before it started: {about['load_before']}; {disturbance.described(self.others)}. Transactions or log-ins a second, medians; of PgBouncer:"
+            " median of the rounds' ratios, and the least and the most. For SCRAM PgBouncer has the role's verifier,"
+            " as the server has, of one iteration: what a client costs that keeps its keys."
+            f" Direct with at most {about['direct_most']:,} clients: each is a process of the"
+            f" server there, of which max_connections = {MAX_CONNECTIONS} allows no 2,000.",
+            "",
+            "| cell | direct | pg_baton | PgBouncer | of PgBouncer | rounds | bar | |",
+            "|---|---|---|---|---|---|---|---|",
+        ]
         missed = self.missed()
         for cell, found in self.tps.items():
             ratios, bar = self.ratios(cell), self.bar(cell)
-            shown = [f"{statistics.median(found[target]):,.0f}" if target in found else ""
-                     for target in ("direct", "pg_baton", "PgBouncer")]
+            shown = [
+                f"{statistics.median(found[target]):,.0f}" if target in found else ""
+                for target in ("direct", "pg_baton", "PgBouncer")
+            ]
             verdict = "missed" if cell in missed else "ok" if bar else ""
-            lines.append(f"| {cell} | {' | '.join(shown)} | {statistics.median(ratios):.2f}"
-                         f" | {min(ratios):.2f} to {max(ratios):.2f} | {bar or ''} | {verdict} |")
+            lines.append(
+                f"| {cell} | {' | '.join(shown)} | {statistics.median(ratios):.2f}"
+                f" | {min(ratios):.2f} to {max(ratios):.2f} | {bar or ''} | {verdict} |"
+            )
         logins = [cell for cell in self.shares if cell.startswith("log-ins")]
         if logins:
-            lines += ["", "CPU of a log-in, ms: the pooler's, and the client's own share.", "",
-                      "| cell | pg_baton | PgBouncer | client | client, PgBouncer |", "|---|---|---|---|---|"]
+            lines += [
+                "",
+                "CPU of a log-in, ms: the pooler's, and the client's own share.",
+                "",
+                "| cell | pg_baton | PgBouncer | client | client, PgBouncer |",
+                "|---|---|---|---|---|",
+            ]
         for cell in logins:
-            ours, theirs = (tuple(map(statistics.median, zip(*self.shares[cell][target])))
-                            for target in ("pg_baton", "PgBouncer"))
+            ours, theirs = (
+                tuple(map(statistics.median, zip(*self.shares[cell][target]))) for target in ("pg_baton", "PgBouncer")
+            )
             lines.append(f"| {cell} | {ours[0]:.2f} | {theirs[0]:.2f} | {ours[1]:.2f} | {theirs[1]:.2f} |")
         return "\n".join(lines) + "\n"
 
@@ -200,8 +242,17 @@ def main() -> int:
     folder.chmod(0o755)
     cert, key = certificate(folder)
     build = builds.of_tree()
-    server = Server(build, BACKENDS, {"max_connections": str(MAX_CONNECTIONS), "ssl": "on", "ssl_cert_file": str(cert),
-                                      "ssl_key_file": str(key), **dict(one.split("=", 1) for one in options.set)})
+    server = Server(
+        build,
+        BACKENDS,
+        {
+            "max_connections": str(MAX_CONNECTIONS),
+            "ssl": "on",
+            "ssl_cert_file": str(cert),
+            "ssl_key_file": str(key),
+            **dict(one.split("=", 1) for one in options.set),
+        },
+    )
     bouncer = Bouncer(server, BACKENDS)
     cells = Cells()
     try:
@@ -211,9 +262,15 @@ def main() -> int:
         if options.same_curve:
             bouncer.settings["client_tls_ecdhcurve"] = "prime256v1"
         bouncer.start()
-        about = {"date": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"), "revision": builds.revision(build),
-                 "server": server.query("SELECT split_part(version(), ' ', 2)"), "bouncer": bouncer.version,
-                 "seconds": options.seconds, "direct_most": options.direct_most, "load_before": round(load_before, 1)}
+        about = {
+            "date": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
+            "revision": builds.revision(build),
+            "server": server.query("SELECT split_part(version(), ' ', 2)"),
+            "bouncer": bouncer.version,
+            "seconds": options.seconds,
+            "direct_most": options.direct_most,
+            "load_before": round(load_before, 1),
+        }
         pids = {"pg_baton": server.pool().pids, "PgBouncer": bouncer.target().pids, "direct": ()}
         ports = {"direct": server.port, "pg_baton": server.pool_port, "PgBouncer": bouncer.port}
 
@@ -232,7 +289,8 @@ def main() -> int:
             for target in ports:
                 if target != "direct" or clients <= options.direct_most:
                     (tps, share), others = disturbance.undisturbed(
-                        functools.partial(run, target, clients, *arguments, **keywords))
+                        functools.partial(run, target, clients, *arguments, **keywords)
+                    )
                     cells.add(cell, target, tps, share, others)
             print(f"bench: {cell}: {cells.ratios(cell)[-1]:.2f} of PgBouncer", file=sys.stderr, flush=True)
 

@@ -111,7 +111,11 @@ def plant(connection: psycopg.Connection, texts: list[str]) -> dict[str, int]:
                 )
     text = psycopg.sql.Literal(names).as_string(connection)
     connection.execute(FUNCTIONS.replace("%(names)s", text).replace("%%", "%"))
-    kinds = {"functions": "pg_proc WHERE pronamespace", "operators": "pg_operator WHERE oprnamespace", "relations": "pg_class WHERE relnamespace"}
+    kinds = {
+        "functions": "pg_proc WHERE pronamespace",
+        "operators": "pg_operator WHERE oprnamespace",
+        "relations": "pg_class WHERE relnamespace",
+    }
     return {
         kind: connection.execute(f"SELECT count(*) FROM {of} = 'planted'::regnamespace").fetchone()[0]
         for kind, of in kinds.items()

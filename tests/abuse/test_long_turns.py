@@ -18,8 +18,7 @@ ATTACKS = {
     "statements": [prepares(60_000), "PREPARE one AS SELECT 1", "DEALLOCATE one", "DEALLOCATE ALL"],
     "statements_and_end": [prepares(60_000)],
     "the_same_statement": [
-        "DO $$ BEGIN FOR i IN 1..20000 LOOP EXECUTE 'PREPARE s AS SELECT 1'; EXECUTE 'DEALLOCATE s'; "
-        "END LOOP; END $$"
+        "DO $$ BEGIN FOR i IN 1..20000 LOOP EXECUTE 'PREPARE s AS SELECT 1'; EXECUTE 'DEALLOCATE s'; END LOOP; END $$"
     ],
     "parameters": [parameters(3_000), "DISCARD ALL"],
     "a_long_value": ["SET low.long = '" + "x" * 30_000_000 + "'", "SET low.long = ''"],

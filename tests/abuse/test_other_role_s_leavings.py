@@ -10,19 +10,7 @@ import random
 import pytest
 from harness.cluster import HOST
 from harness.health import assert_healthy
-from harness.wire import (
-    Closed,
-    QueryFailed,
-    Wire,
-    bind,
-    execute,
-    flush,
-    function_call,
-    message,
-    parse,
-    query,
-    sync,
-)
+from harness.wire import Closed, QueryFailed, Wire, bind, execute, flush, function_call, message, parse, query, sync
 
 pytestmark = pytest.mark.pool_only
 
@@ -121,7 +109,9 @@ def said(*texts: str) -> list[bytes]:
 LEAVINGS: dict[str, list[bytes]] = {
     "settings": said(SET_ALL),
     "settings of a transaction": said("BEGIN", SET_ALL, "SET LOCAL ROLE low", "SAVEPOINT s", SET_ALL, "COMMIT"),
-    "settings of a function": said(f"DO $$ BEGIN SET LOCAL ROLE low; SET chief.x = '{MARK}'; RAISE EXCEPTION 'x'; END $$"),
+    "settings of a function": said(
+        f"DO $$ BEGIN SET LOCAL ROLE low; SET chief.x = '{MARK}'; RAISE EXCEPTION 'x'; END $$"
+    ),
     "set role": said("SET ROLE low", "SELECT who()"),
     "set role, and back": said("SET ROLE low_too", "SELECT who()", "RESET ROLE", "SELECT who()"),
     "set session": said("SET SESSION AUTHORIZATION low", "SELECT who()", "SET ROLE low"),
@@ -136,19 +126,42 @@ LEAVINGS: dict[str, list[bytes]] = {
         extended(KEPT) + sync(),
     ],
     "functions": said(
-        "SELECT answer()", "SELECT * FROM answers()", "SELECT looks()", "SELECT computes()", "SELECT definer()",
-        "SELECT who()", "SELECT 'x'::checked", "INSERT INTO bound VALUES ('x')", "INSERT INTO indexed VALUES ('x')",
-        "INSERT INTO partial VALUES ('x')", "INSERT INTO parted VALUES ('x')", "INSERT INTO generated VALUES ('x')",
-        "SELECT count(*) FROM partial WHERE good(word)", "SELECT casts()", "SELECT * FROM own",
+        "SELECT answer()",
+        "SELECT * FROM answers()",
+        "SELECT looks()",
+        "SELECT computes()",
+        "SELECT definer()",
+        "SELECT who()",
+        "SELECT 'x'::checked",
+        "INSERT INTO bound VALUES ('x')",
+        "INSERT INTO indexed VALUES ('x')",
+        "INSERT INTO partial VALUES ('x')",
+        "INSERT INTO parted VALUES ('x')",
+        "INSERT INTO generated VALUES ('x')",
+        "SELECT count(*) FROM partial WHERE good(word)",
+        "SELECT casts()",
+        "SELECT * FROM own",
     ),
-    "functions as another": said("SET ROLE low", "SELECT looks()", "SELECT computes()", "RESET ROLE", "SELECT computes()"),
-    "what low asks, by low's name": [query("SET ROLE low"), query("SELECT * FROM secret"), query("RESET ROLE"),
-                                     *[query(text) for text in (KEPT, "SELECT answer()", "SELECT * FROM rows")]],
+    "functions as another": said(
+        "SET ROLE low", "SELECT looks()", "SELECT computes()", "RESET ROLE", "SELECT computes()"
+    ),
+    "what low asks, by low's name": [
+        query("SET ROLE low"),
+        query("SELECT * FROM secret"),
+        query("RESET ROLE"),
+        *[query(text) for text in (KEPT, "SELECT answer()", "SELECT * FROM rows")],
+    ],
     "a transaction left": [*said("BEGIN", SET_ALL, "DECLARE c CURSOR FOR SELECT * FROM secret", "FETCH c"), GOES],
     "a transaction that failed": [*said("BEGIN", "SET SESSION AUTHORIZATION low", "SELECT 1/0"), GOES],
     "a cursor kept": [*said("BEGIN", "DECLARE c CURSOR WITH HOLD FOR SELECT * FROM secret", "COMMIT", "FETCH c"), GOES],
-    "temporary objects": [*said("CREATE TEMP TABLE own AS SELECT * FROM secret", "SELECT * FROM own",
-                                "CREATE TEMP TABLE secret_too (a checked)"), GOES],
+    "temporary objects": [
+        *said(
+            "CREATE TEMP TABLE own AS SELECT * FROM secret",
+            "SELECT * FROM own",
+            "CREATE TEMP TABLE secret_too (a checked)",
+        ),
+        GOES,
+    ],
     "locks and listening": [*said("SELECT pg_advisory_lock(1)", "LISTEN x", f"NOTIFY x, '{MARK}'"), GOES],
     "a library": [*said("LOAD 'auto_explain'", "SET auto_explain.log_min_duration = 0"), GOES],
     "half a batch": [Unanswered(extended(KEPT, "half") + flush()), GOES],
@@ -158,11 +171,19 @@ LEAVINGS: dict[str, list[bytes]] = {
     BY_FAST_PATH: [],
     "discard": said(SET_ALL, "DISCARD ALL"),
     "all reset": said("SET ROLE low", "RESET ALL", "SELECT who()"),
-    "numbers": said("CREATE SEQUENCE IF NOT EXISTS s", "SELECT nextval('s')", "SELECT lo_get(4711)", "SELECT setseed(0.1)"),
+    "numbers": said(
+        "CREATE SEQUENCE IF NOT EXISTS s", "SELECT nextval('s')", "SELECT lo_get(4711)", "SELECT setseed(0.1)"
+    ),
     "a prepared transaction": said("BEGIN", "SET ROLE low", "CREATE TABLE pg_temp.x()", "PREPARE TRANSACTION 'x'"),
-    "roles change": said("ALTER ROLE low SET work_mem = '6MB'", "ALTER ROLE low SET work_mem = '5MB'",
-                         "ALTER ROLE low SUPERUSER", "SET ROLE low", "SELECT * FROM secret", "RESET ROLE",
-                         "ALTER ROLE low NOSUPERUSER"),
+    "roles change": said(
+        "ALTER ROLE low SET work_mem = '6MB'",
+        "ALTER ROLE low SET work_mem = '5MB'",
+        "ALTER ROLE low SUPERUSER",
+        "SET ROLE low",
+        "SELECT * FROM secret",
+        "RESET ROLE",
+        "ALTER ROLE low NOSUPERUSER",
+    ),
 }
 
 # ---- what the other tries -----------------------------------------------------------
@@ -332,8 +353,11 @@ def as_directly(cluster) -> tuple[list, dict]:
 
 
 def try_all(turns: Turns, low: Wire, expected: list, what: str) -> None:
-    differ = [(probe, found, direct) for probe, direct in zip(turns.probes(), expected)
-              if (found := told(low, probe)) != direct]
+    differ = [
+        (probe, found, direct)
+        for probe, direct in zip(turns.probes(), expected)
+        if (found := told(low, probe)) != direct
+    ]
     shown = "\n".join(f"{probe!r}: {found}, and directly {direct}" for probe, found, direct in differ)
     assert not differ, f"after {what}:\n{shown}"
 
@@ -360,7 +384,9 @@ def test_a_cancelled_or_ended_superuser_session_leaves_nothing(prepared):
     with Wire.login(HOST, cluster.port) as beside:
         for number in range(ROUNDS):
             chief = turns.say(
-                chief, "chief", query(f"BEGIN; {SET_ALL}; SET LOCAL ROLE low; SET SESSION AUTHORIZATION low; COMMIT{SAID}")
+                chief,
+                "chief",
+                query(f"BEGIN; {SET_ALL}; SET LOCAL ROLE low; SET SESSION AUTHORIZATION low; COMMIT{SAID}"),
             )
             probe, answer = chance.choice(direct)
             low = turns.say(low, "low", probe)

@@ -19,9 +19,7 @@ CHANGES = (
 
 @pytest.mark.parametrize("change", CHANGES)
 def test_a_shut_out_role_keeps_no_backend_from_others(make_cluster, change):
-    cluster = make_cluster(
-        parameters={"pg_baton.max_backends": 2}, hba=["host all shut 127.0.0.1/32 scram-sha-256"]
-    )
+    cluster = make_cluster(parameters={"pg_baton.max_backends": 2}, hba=["host all shut 127.0.0.1/32 scram-sha-256"])
     cluster.sql("CREATE ROLE holds LOGIN; CREATE ROLE other LOGIN; CREATE ROLE shut LOGIN PASSWORD 'one'")
     with (
         Wire.login("127.0.0.1", cluster.pool_port, user="holds") as holds,

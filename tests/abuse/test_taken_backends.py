@@ -58,11 +58,7 @@ def test_sessions_that_keep_their_backends_stop_no_client(installation, bystande
 
 
 @pytest.mark.parametrize(
-    "texts",
-    [
-        pytest.param(["BEGIN", "SELECT 1"], id="idle_in_transaction"),
-        pytest.param([WIDE], id="no_reader"),
-    ],
+    "texts", [pytest.param(["BEGIN", "SELECT 1"], id="idle_in_transaction"), pytest.param([WIDE], id="no_reader")]
 )
 def test_several_roles_that_idle_in_all_backends_stop_no_client(installation, bystanders, attack, texts):
     """Together they take what is kept for roles with few, too; a role that comes then gets one all the same."""

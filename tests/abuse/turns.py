@@ -31,10 +31,7 @@ BOUND_US = 5000
 LOG = "info,baton_dispatcher::shell::events=debug"
 LIMIT_S = 120.0
 
-HBA = [
-    "local all +named peer map=anybody",
-    "host all hashed 127.0.0.1/32 scram-sha-256",
-]
+HBA = ["local all +named peer map=anybody", "host all hashed 127.0.0.1/32 scram-sha-256"]
 IDENT = ["anybody /^.*$ named"]
 
 
@@ -311,9 +308,11 @@ def reloads(cluster: Cluster, count: int) -> None:
 
 def views(cluster: Cluster, count: int) -> None:
     with crowd(cluster, count):
+
         def read() -> None:
             for view in ("sessions", "backends", "pools", "dispatchers"):
                 cluster.sql(f"SELECT count(*) FROM pg_baton_{view}")
+
         readers = [threading.Thread(target=read) for _ in range(20)]
         with stopped(cluster):
             for reader in readers:
@@ -335,7 +334,9 @@ def cancels(cluster: Cluster, count: int) -> None:
         all = []
         for number in range(min(count, 4000)):
             one = socket.create_connection((HOST, cluster.pool_port), timeout=LIMIT_S)
-            one.sendall((16).to_bytes(4, "big") + (80877102).to_bytes(4, "big") + (number + 2**30).to_bytes(4, "big") + b"keyk")
+            one.sendall(
+                (16).to_bytes(4, "big") + (80877102).to_bytes(4, "big") + (number + 2**30).to_bytes(4, "big") + b"keyk"
+            )
             all.append(one)
     for one in all:
         with contextlib.suppress(ConnectionError):
@@ -507,7 +508,9 @@ def main() -> int:
         for name in options.names or ATTACKS:
             attack, count, own = ATTACKS[name]
             asked = dict(value.split("=", 1) for value in options.set)
-            cluster = run.cluster(name, parameters={"pg_baton.max_extra_backends": None, "pg_baton.dispatcher_log": LOG, **own, **asked})
+            cluster = run.cluster(
+                name, parameters={"pg_baton.max_extra_backends": None, "pg_baton.dispatcher_log": LOG, **own, **asked}
+            )
             cluster.start()
             try:
                 for role in ("low", "other"):

@@ -42,7 +42,12 @@ def watched(run):
 def run_program(*command: str, environment: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
     clean = {name: value for name, value in os.environ.items() if not name.startswith("PG")}
     return subprocess.run(
-        command, env={**clean, **(environment or {})}, capture_output=True, text=True, timeout=60, stdin=subprocess.DEVNULL
+        command,
+        env={**clean, **(environment or {})},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        stdin=subprocess.DEVNULL,
     )
 
 
@@ -110,7 +115,9 @@ def test_check_postgres(watched, action):
             *limits.get(action, []),
         )  # fmt: skip
         # the measured values differ from moment to moment
-        said.append((found.returncode, re.sub(r"[\d.]+", "n", re.sub(r"\|.*", "", found.stdout)).replace(str(port), "")))
+        said.append(
+            (found.returncode, re.sub(r"[\d.]+", "n", re.sub(r"\|.*", "", found.stdout)).replace(str(port), ""))
+        )
         assert "ERROR" not in found.stdout + found.stderr, found.stdout + found.stderr
     assert said[0] == said[1]
 

@@ -42,10 +42,7 @@ SETUP = [
 
 # What is asked, and the changes between which new sessions ask it.
 CHANGES = {
-    "usage_of_a_schema_by_membership": (
-        "SELECT v FROM thing",
-        ["GRANT team TO member", "REVOKE team FROM member"],
-    ),
+    "usage_of_a_schema_by_membership": ("SELECT v FROM thing", ["GRANT team TO member", "REVOKE team FROM member"]),
     "usage_of_a_schema_as_superuser": (
         "SELECT v || '' FROM thing",
         ["ALTER ROLE member SUPERUSER", "ALTER ROLE member NOSUPERUSER"],
@@ -68,16 +65,16 @@ CHANGES = {
     ),
     "a_domain_whose_check_copies_a_function": (
         "SELECT (10 + 10)::narrow",
-        [f"CREATE OR REPLACE FUNCTION low(int) RETURNS bool LANGUAGE sql IMMUTABLE AS 'SELECT $1 < {most}'" for most in (30, 10)],
+        [
+            f"CREATE OR REPLACE FUNCTION low(int) RETURNS bool LANGUAGE sql IMMUTABLE AS 'SELECT $1 < {most}'"
+            for most in (30, 10)
+        ],
     ),
     "execution_of_a_function_that_is_inlined": (
         "SELECT of_team()",
         ["REVOKE crew FROM member", "GRANT crew TO member"],
     ),
-    "a_policy_for_a_group": (
-        "SELECT v FROM guarded",
-        ["GRANT team TO member", "REVOKE team FROM member"],
-    ),
+    "a_policy_for_a_group": ("SELECT v FROM guarded", ["GRANT team TO member", "REVOKE team FROM member"]),
 }
 
 
@@ -87,8 +84,11 @@ def few(run, request):
     forced = request.param == "forced"
     cluster = run.cluster(
         f"catalog-changes-{request.param}",
-        parameters={"pg_baton.max_backends": 2 if forced else 1, "pg_baton.force_migration": forced,
-                    "default_text_search_config": "tenant"},
+        parameters={
+            "pg_baton.max_backends": 2 if forced else 1,
+            "pg_baton.force_migration": forced,
+            "default_text_search_config": "tenant",
+        },
     )
     try:
         cluster.start()

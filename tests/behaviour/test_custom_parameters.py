@@ -51,7 +51,9 @@ def test_names_of_past_sessions_do_not_pile_up_in_a_backend(server):
         before = steady.execute(ITS_PROCESS).fetchone()
         for nth in range(12):
             with connect(server) as session:
-                session.execute(f"SELECT count(set_config('my.of_{nth}_' || i, 'x', false)) FROM generate_series(1, 100) i")
+                session.execute(
+                    f"SELECT count(set_config('my.of_{nth}_' || i, 'x', false)) FROM generate_series(1, 100) i"
+                )
             steady.execute("SELECT 1")
         wait_until(lambda: steady.execute(ITS_PROCESS).fetchone() != before, what="another backend")
 

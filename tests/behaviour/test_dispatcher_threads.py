@@ -90,7 +90,7 @@ def test_each_session_is_cancelled_both_waiting_and_served(server, sessions):
 def test_each_session_ends_by_leave_loss_idle_timeout_or_request(server, sessions, number_of_sessions):
     live = "SELECT count(*) FROM pg_baton_sessions"
     assert server.sql(live) == [(number_of_sessions,)]
-    by_kind = [sessions[first :: 3] for first in range(3)]  # of each thread, one each
+    by_kind = [sessions[first::3] for first in range(3)]  # of each thread, one each
     for session in by_kind[0]:
         session.close()
     for session in by_kind[1]:

@@ -24,7 +24,16 @@ def test_a_server_that_is_well_is_said_to_be(make_cluster):
     found = findings(cluster, 0)
     assert {one["level"] for one in found} == {"ok"}, found
     checks = {one["check"] for one in found}
-    assert checks >= {"library", "dispatcher", "connections", "open files", "memory", "pg_hba.conf", "libraries", "pools"}
+    assert checks >= {
+        "library",
+        "dispatcher",
+        "connections",
+        "open files",
+        "memory",
+        "pg_hba.conf",
+        "libraries",
+        "pools",
+    }
     lines = doctor(cluster).stdout.splitlines()
     assert len(lines) == len(found) and all(line.startswith("ok ") for line in lines)
     # each line of pg_hba.conf, and the process that serves its clients
@@ -97,9 +106,7 @@ def test_more_backends_than_connections(make_cluster):
     assert "cannot all be there" in of(findings(cluster, 0), "connections", "warning")["text"]
 
 
-@pytest.mark.skipif(
-    resource.getrlimit(resource.RLIMIT_NOFILE)[1] > 900_000, reason="so many files may be open here"
-)
+@pytest.mark.skipif(resource.getrlimit(resource.RLIMIT_NOFILE)[1] > 900_000, reason="so many files may be open here")
 def test_more_sessions_than_open_files(make_cluster):
     cluster = with_views(
         make_cluster(parameters={"pg_baton.max_sessions": 900_000, "track_activity_query_size": "100B"})
@@ -234,9 +241,7 @@ def test_unlisted_libraries_are_found(make_cluster):
     assert "of_our_own" in one["text"] and one["mend"].endswith("pg_baton.stateless_libraries = 'of_our_own'")
     cluster.set_parameters({"pg_baton.stateless_libraries": "of_our_own", "pg_baton.dedicated_objects": "isn_weak"})
     cluster.reload()
-    wait_until(
-        lambda: cluster.sql("SHOW pg_baton.stateless_libraries") == [("of_our_own",)], what="a reload"
-    )
+    wait_until(lambda: cluster.sql("SHOW pg_baton.stateless_libraries") == [("of_our_own",)], what="a reload")
     assert "of_our_own" in of(findings(cluster, 0), "libraries", "ok")["text"]
 
 

@@ -39,7 +39,15 @@ def test_memory_is_the_server_s_machine_s(make_cluster, run):
     cluster = with_views(make_cluster())
     other = run.directory / "meminfo"
     other.write_text("MemTotal:       1024 kB\n")
-    elsewhere = ["unshare", "--mount", "sh", "-c", 'mount --bind "$1" /proc/meminfo && shift && exec "$@"', "sh", str(other)]
+    elsewhere = [
+        "unshare",
+        "--mount",
+        "sh",
+        "-c",
+        'mount --bind "$1" /proc/meminfo && shift && exec "$@"',
+        "sh",
+        str(other),
+    ]
     command = asking.command(cluster, "--json")
     ran = subprocess.run([*elsewhere, *command], capture_output=True, text=True, timeout=120)
     assert read(ran, 0) == findings(cluster, 0)

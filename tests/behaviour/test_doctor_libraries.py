@@ -91,7 +91,9 @@ def test_a_hook_that_runs_once_a_backend_is_no_hook_into_logins(make_cluster):
     assert " served by the dispatcher" in str(found)
 
 
-@pytest.mark.skipif(not (Path(pg_config("pkglibdir")) / "sepgsql.so").exists(), reason="this server is built without SELinux")
+@pytest.mark.skipif(
+    not (Path(pg_config("pkglibdir")) / "sepgsql.so").exists(), reason="this server is built without SELinux"
+)
 def test_a_library_that_labels_clients_does_not_work_with_them(make_cluster):
     cluster = make_cluster(start=False)
     cluster.set_parameters({"shared_preload_libraries": "pg_baton, sepgsql"})

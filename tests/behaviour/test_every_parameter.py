@@ -79,7 +79,9 @@ def documented() -> dict[str, tuple[str, str]]:
     text = (TREE / "docs/parameters.md").read_text()
     return {
         name: (default, takes_effect)
-        for name, default, takes_effect in re.findall(r"^\| `pg_baton\.(\w+)` \| ([^|]*) \| ([^|]*) \|", text, re.MULTILINE)
+        for name, default, takes_effect in re.findall(
+            r"^\| `pg_baton\.(\w+)` \| ([^|]*) \| ([^|]*) \|", text, re.MULTILINE
+        )
     }
 
 
@@ -89,7 +91,9 @@ def test_each_is_changed_on_a_running_server_by_a_test(parameters):
     for name, file in {**CHANGED_BY, **NEED_A_RESTART}.items():
         text = (TREE / "tests/behaviour" / file).read_text()
         assert re.search(rf"(\b|__){name}\b", text), f"{file} has nothing of {name}"
-        changes = "reload()" in text or "pg_reload_conf" in text or "ALTER ROLE" in text or "assert_closest_counts" in text
+        changes = (
+            "reload()" in text or "pg_reload_conf" in text or "ALTER ROLE" in text or "assert_closest_counts" in text
+        )
         assert changes or name in NEED_A_RESTART, f"{file} changes nothing on a running server"
 
 

@@ -94,7 +94,9 @@ def test_without_pooling_sessions_keep_own_backends_and_say_why(make_cluster, ch
     with contextlib.ExitStack() as stack:
         sessions = [
             stack.enter_context(
-                psycopg.connect(server.pool(user="alice", options=f"-c DateStyle=SQL -c my.number={n}"), autocommit=True)
+                psycopg.connect(
+                    server.pool(user="alice", options=f"-c DateStyle=SQL -c my.number={n}"), autocommit=True
+                )
             )
             for n in range(6)
         ]
@@ -157,9 +159,7 @@ def test_wait_sets_that_are_not_understood_cost_no_pooling(make_cluster):
     for _ in range(2):
         same_as_direct(server, [*SCRIPT, "SELECT repeat('long', 1000000)"], user="alice")
     with contextlib.ExitStack() as stack:
-        sessions = [
-            stack.enter_context(psycopg.connect(server.pool(user="alice"), autocommit=True)) for _ in range(6)
-        ]
+        sessions = [stack.enter_context(psycopg.connect(server.pool(user="alice"), autocommit=True)) for _ in range(6)]
         for _ in range(5):
             for session in sessions:
                 assert session.execute("SELECT add_one(1)").fetchone() == (2,)

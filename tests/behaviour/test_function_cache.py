@@ -80,18 +80,18 @@ CROSSINGS = {
     "extra_float_digits": (["SET extra_float_digits = -10"], [], "SELECT third()"),
     "bytea_output": (["SET bytea_output = escape"], [], "SELECT bytes()"),
     "standard_conforming_strings": (["SET standard_conforming_strings = off"], [], "SELECT quoted()"),
-    "quote_all_identifiers": (["SET quote_all_identifiers = off"], ["SET quote_all_identifiers = on"], "SELECT quotes()"),
+    "quote_all_identifiers": (
+        ["SET quote_all_identifiers = off"],
+        ["SET quote_all_identifiers = on"],
+        "SELECT quotes()",
+    ),
     "restrict_nonsystem_relation_kind": (
         ["SET restrict_nonsystem_relation_kind = ''"],
         ["SET restrict_nonsystem_relation_kind = 'view'"],
         "SELECT sees()",
     ),
     "trigger": (["SET datestyle = 'ISO, DMY'"], [], "INSERT INTO fired VALUES ('') RETURNING said"),
-    "do_block": (
-        ["SET datestyle = 'ISO, DMY'"],
-        [],
-        "DO $$BEGIN RAISE EXCEPTION '%', month(); END$$",
-    ),
+    "do_block": (["SET datestyle = 'ISO, DMY'"], [], "DO $$BEGIN RAISE EXCEPTION '%', month(); END$$"),
     "comparison_kept_by_the_type_cache": (
         ["SET datestyle = 'ISO, DMY'"],
         [],
@@ -119,10 +119,7 @@ def cluster(run, request):
     forced = request.param == "forced"
     cluster = run.cluster(
         f"functions-{request.param}",
-        parameters={
-            "pg_baton.max_backends": 2 if forced else 1,
-            "pg_baton.force_migration": forced,
-        },
+        parameters={"pg_baton.max_backends": 2 if forced else 1, "pg_baton.force_migration": forced},
     )
     try:
         cluster.start()
@@ -181,7 +178,9 @@ CREATE OR REPLACE PROCEDURE sets_and_calls() LANGUAGE plpgsql AS
 """
 
 
-@pytest.mark.parametrize("sets", ["SET LOCAL datestyle = 'ISO, DMY'", "PERFORM set_config('datestyle', 'ISO, DMY', true)"])
+@pytest.mark.parametrize(
+    "sets", ["SET LOCAL datestyle = 'ISO, DMY'", "PERFORM set_config('datestyle', 'ISO, DMY', true)"]
+)
 @pytest.mark.parametrize("how", ["COMMIT", "ROLLBACK"])
 def test_transaction_end_in_a_procedure_undoes_caller_settings(cluster, how, sets):
     """The procedure then makes its plans under other settings than it was called with."""
@@ -306,7 +305,9 @@ def test_functions_may_nest_across_settings_and_fail_there(cluster):
     )
     with Wire.login("127.0.0.1", cluster.pool_port) as one, Wire.login("127.0.0.1", cluster.pool_port) as two:
         for _ in range(3):
-            assert one.query("SELECT deep(40)") == [[" ".join(["1", "2"][n % 2 == 0] for n in range(40, 0, -1)) + " end"]]
+            assert one.query("SELECT deep(40)") == [
+                [" ".join(["1", "2"][n % 2 == 0] for n in range(40, 0, -1)) + " end"]
+            ]
             assert two.query("SELECT month()") == [["1"]]
             one.query("CALL steps()")
             assert two.query("SELECT month(), month_fixed()") == [["1", "2"]]

@@ -37,9 +37,7 @@ ROLES = [
     "CREATE ROLE others LOGIN",
     "GRANT pg_monitor, pg_signal_backend TO alice",
 ]
-ENCRYPTED = (
-    "SELECT gss_authenticated, principal, encrypted FROM pg_stat_gssapi WHERE pid = pg_backend_pid()"
-)
+ENCRYPTED = "SELECT gss_authenticated, principal, encrypted FROM pg_stat_gssapi WHERE pid = pg_backend_pid()"
 
 
 @pytest.fixture(scope="module")
@@ -287,7 +285,10 @@ def test_it_counts_as_a_native_session(world):
         assert "too many" in refusal(cluster)
         pids = {session.info.backend_pid for session in (first, second)}
         # The view shows a refused client until its connection has been closed.
-        wait_until(lambda: {pid for (pid,) in cluster.sql("SELECT pid FROM pg_baton_sessions")} == pids, what="they are the sessions")
+        wait_until(
+            lambda: {pid for (pid,) in cluster.sql("SELECT pid FROM pg_baton_sessions")} == pids,
+            what="they are the sessions",
+        )
     wait_until(lambda: modes(cluster) == [], what="they are gone")
     connect(cluster).close()
 

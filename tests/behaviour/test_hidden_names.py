@@ -38,8 +38,11 @@ HIDING = {
     ),
     "a table moved": (
         "SELECT min(x) || '' FROM thing WHERE a = $1",
-        ["CREATE SCHEMA away", "CREATE TABLE away.thing AS SELECT 'front'::text AS x, 1 AS a",
-         "ALTER TABLE away.thing SET SCHEMA front"],
+        [
+            "CREATE SCHEMA away",
+            "CREATE TABLE away.thing AS SELECT 'front'::text AS x, 1 AS a",
+            "ALTER TABLE away.thing SET SCHEMA front",
+        ],
         ["DROP TABLE front.thing", "DROP SCHEMA away"],
     ),
     "a function": (
@@ -64,8 +67,10 @@ HIDING = {
     ),
     "a function renamed": (
         "SELECT which($1::int) || '' || ''",
-        ["CREATE FUNCTION front.other(bigint) RETURNS text LANGUAGE sql AS $$SELECT 'front'$$",
-         "ALTER FUNCTION front.other RENAME TO which"],
+        [
+            "CREATE FUNCTION front.other(bigint) RETURNS text LANGUAGE sql AS $$SELECT 'front'$$",
+            "ALTER FUNCTION front.other RENAME TO which",
+        ],
         ["ALTER FUNCTION front.which RENAME TO other", "DROP FUNCTION front.other"],
     ),
     "a function that goes, though it was not meant": (

@@ -96,7 +96,8 @@ def test_idle_in_transaction_is_shown(server):
         session.query("SELECT 'last words'")
         shown = "SELECT state, query FROM pg_stat_activity WHERE application_name = 'in_tx'"
         wait_until(
-            lambda: server.sql(shown) == [("idle in transaction", "SELECT 'last words'")], what="its last words are shown"
+            lambda: server.sql(shown) == [("idle in transaction", "SELECT 'last words'")],
+            what="its last words are shown",
         )
         session.query("ROLLBACK")
 

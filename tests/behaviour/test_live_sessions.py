@@ -13,10 +13,7 @@ import pytest
 from harness.health import wait_until
 from harness.wire import QueryFailed, Wire
 
-PARAMETERS = {
-    "max_prepared_transactions": 4,
-    "pg_baton.session_wait_timeout": "4s",
-}
+PARAMETERS = {"max_prepared_transactions": 4, "pg_baton.session_wait_timeout": "4s"}
 
 HBA = ["host all live_scram 127.0.0.1/32 scram-sha-256"]
 
@@ -88,12 +85,13 @@ CHANGES = {
     "role_limit": ["ALTER ROLE live CONNECTION LIMIT 0"],
     "expired": ["ALTER ROLE live VALID UNTIL '2001-01-01'"],
     "closed": ["ALTER DATABASE live ALLOW_CONNECTIONS false", "ALTER DATABASE live SET work_mem = '5MB'"],
-    "connect_revoked": [
-        "REVOKE CONNECT ON DATABASE live FROM PUBLIC",
-        "ALTER DATABASE live SET work_mem = '6MB'",
-    ],
+    "connect_revoked": ["REVOKE CONNECT ON DATABASE live FROM PUBLIC", "ALTER DATABASE live SET work_mem = '6MB'"],
     "settings": ["ALTER ROLE live SET work_mem = '7MB'", "ALTER ROLE live NOLOGIN"],
-    "everybody_s_settings": ["ALTER ROLE ALL SET work_mem = '7MB'", "ALTER ROLE live NOLOGIN", "ALTER ROLE ALL RESET ALL"],
+    "everybody_s_settings": [
+        "ALTER ROLE ALL SET work_mem = '7MB'",
+        "ALTER ROLE live NOLOGIN",
+        "ALTER ROLE ALL RESET ALL",
+    ],
     "promoted": ["ALTER ROLE live SUPERUSER"],
     "password": ["ALTER ROLE live_scram PASSWORD 'two'"],
     "password_and_settings": ["ALTER ROLE live_scram PASSWORD 'two'", "ALTER ROLE live_scram SET work_mem = '8MB'"],
@@ -107,7 +105,11 @@ CHANGES = {
 @pytest.mark.parametrize("change", CHANGES)
 def test_changes_for_new_logins_leave_live_sessions_as_they_are(roles, change):
     user = "live_scram" if "live_scram" in CHANGES[change][0] else "live"
-    with enter(roles.port, user) as direct, enter(roles.pool_port, user) as first, enter(roles.pool_port, user) as second:
+    with (
+        enter(roles.port, user) as direct,
+        enter(roles.pool_port, user) as first,
+        enter(roles.pool_port, user) as second,
+    ):
         sessions = (direct, first, second)
         before = [outcome(session) for session in sessions]
         assert before[0] == before[1] == before[2]
@@ -129,8 +131,16 @@ def test_changes_for_new_logins_leave_live_sessions_as_they_are(roles, change):
 
 # After these changes no backend could log in as the role, or a backend would log in as another role.
 CLOSES_LOGIN = [
-    "renamed", "renamed_and_made_anew", "nologin", "role_limit", "expired", "connect_revoked", "settings", "password",
-    "password_and_settings", "password_s_owner_made_anew",
+    "renamed",
+    "renamed_and_made_anew",
+    "nologin",
+    "role_limit",
+    "expired",
+    "connect_revoked",
+    "settings",
+    "password",
+    "password_and_settings",
+    "password_s_owner_made_anew",
 ]
 
 # Statements that test the session's role, privileges and settings: a direct connection gives the expected answers.
@@ -194,12 +204,7 @@ def test_a_session_goes_on_when_its_line_of_pg_hba_has_gone(roles):
 
 DEMOTIONS = {
     "altered": ["ALTER ROLE live NOSUPERUSER"],
-    "prepared": [
-        "BEGIN",
-        "ALTER ROLE live NOSUPERUSER",
-        "PREPARE TRANSACTION 'demoted'",
-        "COMMIT PREPARED 'demoted'",
-    ],
+    "prepared": ["BEGIN", "ALTER ROLE live NOSUPERUSER", "PREPARE TRANSACTION 'demoted'", "COMMIT PREPARED 'demoted'"],
     "catalog_updated": ["UPDATE pg_authid SET rolsuper = false WHERE rolname = 'live'"],
 }
 
@@ -216,7 +221,13 @@ def test_a_former_superuser_logs_in_as_no_superuser(roles, demotion):
             found = []
             for port in (roles.port, roles.pool_port):
                 with enter(port) as new:
-                    found.append((new.parameters["is_superuser"], outcome(new), outcome(new, "SET SESSION AUTHORIZATION postgres")))
+                    found.append(
+                        (
+                            new.parameters["is_superuser"],
+                            outcome(new),
+                            outcome(new, "SET SESSION AUTHORIZATION postgres"),
+                        )
+                    )
             assert found[0] == found[1] and found[0][0] == "off"
         # As in stock PostgreSQL, live sessions go on unchanged.
         assert outcome(direct) == outcome(session)

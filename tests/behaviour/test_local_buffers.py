@@ -26,7 +26,9 @@ def buffers(server):
 
 
 def enter(server, name: str = "somebody", **options: str) -> Wire:
-    return Wire.login("127.0.0.1", server.pool_port, user="buffers", database="buffers", application_name=name, **options)
+    return Wire.login(
+        "127.0.0.1", server.pool_port, user="buffers", database="buffers", application_name=name, **options
+    )
 
 
 def look(server, name: str) -> tuple[str, str | None]:
@@ -67,7 +69,13 @@ def test_local_buffers_are_as_many_as_their_session_says(buffers):
     """A session that sets temp_buffers keeps its backend, and no session gets that backend after it."""
     for name, *statements in (
         ("set", "SET temp_buffers = 200"),
-        ("local", "BEGIN", "SET LOCAL temp_buffers = 300", "CREATE TEMPORARY TABLE t ON COMMIT DROP AS SELECT 1", "COMMIT"),
+        (
+            "local",
+            "BEGIN",
+            "SET LOCAL temp_buffers = 300",
+            "CREATE TEMPORARY TABLE t ON COMMIT DROP AS SELECT 1",
+            "COMMIT",
+        ),
     ):
         with enter(buffers, name) as session:
             for statement in statements:
@@ -81,7 +89,11 @@ def test_local_buffers_are_as_many_as_their_session_says(buffers):
 
 def test_a_session_that_connects_with_temp_buffers_has_as_many(buffers):
     use_all(buffers)
-    asked = {"-c temp_buffers=100": "800kB", "-c temp_buffers=2MB": "2MB", "-c temp_buffers=100 -c Temp_Buffers=300": "2400kB"}
+    asked = {
+        "-c temp_buffers=100": "800kB",
+        "-c temp_buffers=2MB": "2MB",
+        "-c temp_buffers=100 -c Temp_Buffers=300": "2400kB",
+    }
     with contextlib.ExitStack() as stack:
         sessions = [
             (stack.enter_context(enter(buffers, f"{name} {number}", options=options, IntervalStyle="iso_8601")), shown)

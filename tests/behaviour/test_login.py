@@ -11,14 +11,7 @@ from harness.compare import describe
 from harness.health import wait_until
 from harness.login_shape import shape
 from harness.plain import without_tls
-from harness.wire import (
-    GSSENC_REQUEST,
-    LoginFailed,
-    Wire,
-    message,
-    startup,
-    text,
-)
+from harness.wire import GSSENC_REQUEST, LoginFailed, Wire, message, startup, text
 
 HBA = [
     "host all by_md5 127.0.0.1/32 md5",

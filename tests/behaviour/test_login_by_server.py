@@ -61,7 +61,9 @@ def test_an_ldap_pool_grows_while_no_user_can_log_in(make_cluster, run):
     """The dispatcher opens the pool's backends once the server has let a session in: on the
     server's own port, the service is asked once a session, too."""
     with Ldap(run.directory / "ldap", USERS) as ldap:
-        cluster = make_cluster(parameters=PARAMETERS, hba=[ldap.line("alice"), ldap.line("bob"), "local all alice reject"])
+        cluster = make_cluster(
+            parameters=PARAMETERS, hba=[ldap.line("alice"), ldap.line("bob"), "local all alice reject"]
+        )
         cluster.sql(ROLES)
         assert_pooled(cluster)
         wires = [Wire.login("127.0.0.1", cluster.pool_port, user="alice", password="correct") for _ in range(5)]
@@ -172,7 +174,9 @@ def test_gss(make_cluster, run, monkeypatch):
 
 
 def by_gss(conninfo) -> psycopg.Connection:
-    return psycopg.connect(conninfo(user="alice", host="localhost", hostaddr="127.0.0.1", gssencmode="disable"), autocommit=True)
+    return psycopg.connect(
+        conninfo(user="alice", host="localhost", hostaddr="127.0.0.1", gssencmode="disable"), autocommit=True
+    )
 
 
 def assert_gss_is_shown(cluster) -> None:
@@ -287,7 +291,10 @@ def built_library(run, name: str) -> Path:
 def test_a_library_that_watches_logins_sees_every_client(make_cluster, run, order):
     libraries = [str(built_library(run, "login_audit")), "pg_baton"]
     cluster = make_cluster(
-        parameters={**PARAMETERS, "shared_preload_libraries": ", ".join(libraries if order == "before" else libraries[::-1])},
+        parameters={
+            **PARAMETERS,
+            "shared_preload_libraries": ", ".join(libraries if order == "before" else libraries[::-1]),
+        },
         hba=["host all alice,bob,banned all scram-sha-256"],
     )
     cluster.sql(ROLES + "; ALTER ROLE alice PASSWORD 'correct'; ALTER ROLE banned PASSWORD 'correct'")
@@ -345,7 +352,9 @@ def test_with_login_server_every_method_is_the_server_s(make_cluster, run):
     assert "Peer authentication failed" in refusal(cluster.pool(user="banned", host=str(cluster.home)))
     with psycopg.connect(cluster.pool(host=str(cluster.home))) as connection:
         assert connection.execute("SELECT 1").fetchone() == (1,)
-    assert re.search(r"connection authenticated: identity=\"alice\" method=scram-sha-256 \(.*pg_hba.conf:1\)", cluster.log())
+    assert re.search(
+        r"connection authenticated: identity=\"alice\" method=scram-sha-256 \(.*pg_hba.conf:1\)", cluster.log()
+    )
     # the dispatcher logs each client that it authenticates: it has authenticated none
     assert "pg_baton: connection authenticated" not in cluster.log()
 

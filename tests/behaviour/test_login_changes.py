@@ -21,10 +21,7 @@ from harness.wire import Closed, LoginFailed, Wire, query
 
 PARAMETERS = {"max_prepared_transactions": 4}
 
-HBA = [
-    "host all changing_scram 127.0.0.1/32 scram-sha-256",
-    "host all +turned_away 127.0.0.1/32 reject",
-]
+HBA = ["host all changing_scram 127.0.0.1/32 scram-sha-256", "host all +turned_away 127.0.0.1/32 reject"]
 
 SETUP = [
     "CREATE ROLE turned_away NOLOGIN",
@@ -250,10 +247,10 @@ def test_a_database_half_dropped_is_known_at_once(server):
     assert not before[-1][-1].startswith("E")
     # The pool's idle backend would be in the way.
     wait_until(
-        lambda: server.sql(
-            "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE datname = 'half_dropped'"
-        )
-        == [(0,)],
+        lambda: (
+            server.sql("SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE datname = 'half_dropped'")
+            == [(0,)]
+        ),
         what="nobody is in the database",
     )
     assert not visit(server.pool_port)[-1].startswith("E")

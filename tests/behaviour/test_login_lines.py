@@ -212,9 +212,7 @@ def test_a_stranger_cannot_say_that_he_is_a_client_of_the_pool(server):
             wire = Wire.open("127.0.0.1", server.port)
             address = "7f000002" + "00" * 12
             options = f"-c pg_baton.attach={slot}:{token}:2:{address}"
-            wire.send(
-                startup({"user": "by_address", "database": "postgres", "options": options, "_pq_.pg_baton": ""})
-            )
+            wire.send(startup({"user": "by_address", "database": "postgres", "options": options, "_pq_.pg_baton": ""}))
             found = wire.until_closed(20)
             wire.close()
             assert [m.type for m in found] == ["v", "E"]

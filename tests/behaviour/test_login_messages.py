@@ -12,27 +12,11 @@ from harness.account import server_major
 from harness.compare import describe
 from harness.login_shape import shape
 from harness.plain import without_tls
-from harness.wire import (
-    GSSENC_REQUEST,
-    PROTOCOL_3_0,
-    PROTOCOL_3_2,
-    SSL_REQUEST,
-    Closed,
-    Wire,
-    message,
-    startup,
-    text,
-)
+from harness.wire import GSSENC_REQUEST, PROTOCOL_3_0, PROTOCOL_3_2, SSL_REQUEST, Closed, Wire, message, startup, text
 
-HBA = [
-    "host all by_scram 127.0.0.1/32 scram-sha-256",
-    "host all by_password 127.0.0.1/32 password",
-]
+HBA = ["host all by_scram 127.0.0.1/32 scram-sha-256", "host all by_password 127.0.0.1/32 password"]
 
-SETUP = [
-    "CREATE ROLE by_scram LOGIN PASSWORD 'sécret'",
-    "CREATE ROLE by_password LOGIN PASSWORD 'secret'",
-]
+SETUP = ["CREATE ROLE by_scram LOGIN PASSWORD 'sécret'", "CREATE ROLE by_password LOGIN PASSWORD 'secret'"]
 
 PARAMETERS = {"authentication_timeout": "8s"}
 

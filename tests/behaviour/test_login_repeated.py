@@ -20,10 +20,7 @@ from harness.wire import QueryFailed, Scram, Wire, message, startup, text
 
 PARAMETERS = {"password_encryption": "md5"}
 
-HBA = [
-    "host for_md5 all 127.0.0.1/32 md5",
-    "host for_scram all 127.0.0.1/32 scram-sha-256",
-]
+HBA = ["host for_md5 all 127.0.0.1/32 md5", "host for_scram all 127.0.0.1/32 scram-sha-256"]
 
 LONG = "r" * 63
 
@@ -86,7 +83,12 @@ CASES = {
     "encoding": ("someone", "postgres", "SHOW client_encoding", {"client_encoding": "latin1"}),
     "no_such_encoding": ("someone", "postgres", "", {"client_encoding": "nothing", "work_mem": "x"}),
     "encoding_without_a_way": ("someone", "postgres", "", {"client_encoding": "MULE_INTERNAL"}),
-    "encoding_without_a_way_comes_last": ("someone", "postgres", "", {"client_encoding": "MULE_INTERNAL", "work_mem": "x"}),
+    "encoding_without_a_way_comes_last": (
+        "someone",
+        "postgres",
+        "",
+        {"client_encoding": "MULE_INTERNAL", "work_mem": "x"},
+    ),
     "limit_of_the_role_comes_before_the_database": ("no_more", "no_such_database", "", {}),
     "md5_of_nobody": ("nobody_at_all", "for_md5", "", {}),
     "md5_without_a_password": ("no_password", "for_md5", "", {}),

@@ -44,7 +44,10 @@ def tokens(dice: random.Random, names: list[str], keywords: list[str], expressio
 def hba_line(dice: random.Random) -> str:
     kind = dice.choice(["local", "host", "host", "host", "hostssl", "hostnossl", "hostgssenc", "hostnogssenc"])
     databases = tokens(
-        dice, DATABASES, ["all", "sameuser", "samerole", "samegroup", "replication"], ["/^a", '"/^(crew|post).*$"', "/e.{2}$"]
+        dice,
+        DATABASES,
+        ["all", "sameuser", "samerole", "samegroup", "replication"],
+        ["/^a", '"/^(crew|post).*$"', "/e.{2}$"],
     )
     roles = tokens(dice, ROLES, ["all", "+crew", "+anna", "+nobody_such", '"+crew"'], ["/^[aA]", '"/bert[0-9]"', "/^$"])
     address = dice.choice(
@@ -91,12 +94,7 @@ def test_random_rules_mean_the_same_on_both_ports(server):
             lines.insert(dice.randint(0, len(lines)), "include_if_exists nothing.conf")
         load(server, lines, number)
         for _ in range(QUESTIONS):
-            question = (
-                dice.choice(ROLES),
-                dice.choice(DATABASES),
-                dice.choice([*SOURCES, "local"]),
-                str(server.home),
-            )
+            question = (dice.choice(ROLES), dice.choice(DATABASES), dice.choice([*SOURCES, "local"]), str(server.home))
             direct = first_word(server.port, *question)
             words.add(direct[:2])
             for _ in range(2):

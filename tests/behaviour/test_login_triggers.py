@@ -93,8 +93,7 @@ def test_they_see_the_client(trigger):
 def test_they_fire_once_where_the_server_authenticates(make_cluster):
     """They fire for the session, and for no backend that authenticates."""
     cluster = make_cluster(
-        parameters={"pg_baton.login": "server", "pg_baton.max_backends": 3},
-        hba=["host all alice all scram-sha-256"],
+        parameters={"pg_baton.login": "server", "pg_baton.max_backends": 3}, hba=["host all alice all scram-sha-256"]
     )
     for statement in SETUP:
         cluster.sql(statement)

@@ -13,7 +13,7 @@ from harness.health import start_two_backends, wait_until
 from harness.processes import ITS_PROCESS
 from harness.wire import Wire, bind, close_statement, describe_statement, execute, parse, query, sync
 
-LISTED = "SELECT name, statement, generic_plans, custom_plans FROM pg_prepared_statements ORDER BY name COLLATE \"C\""
+LISTED = 'SELECT name, statement, generic_plans, custom_plans FROM pg_prepared_statements ORDER BY name COLLATE "C"'
 
 # Plans that the backend keeps saved, including the views of the session in place (prepared-statements.md).
 KEPT = "SELECT count(*) FROM pg_backend_memory_contexts WHERE name = 'CachedPlanSource'"
@@ -125,8 +125,11 @@ def test_a_backend_holds_nothing_of_a_thousand_unused_statements(two_backends):
         places = {}
         for _ in range(6):
             assert executed(session, "s500", 7) == 600
-            pid, count = rows(session, "SELECT harness.its_process(), count(*) FROM pg_backend_memory_contexts"
-                                       " WHERE name = 'CachedPlanSource'")[0]
+            pid, count = rows(
+                session,
+                "SELECT harness.its_process(), count(*) FROM pg_backend_memory_contexts"
+                " WHERE name = 'CachedPlanSource'",
+            )[0]
             places[pid] = int(count)
             session.query("SELECT 1")
         assert len(places) == 2 and min(places.values()) < 20
@@ -196,8 +199,10 @@ def test_names_that_no_session_has_cost_nothing_for_long(one_backend):
 
 
 def test_wrongly_immutable_functions_read_own_session_parameters(two_backends):
-    two_backends.sql("CREATE OR REPLACE FUNCTION tenant() RETURNS text LANGUAGE plpgsql IMMUTABLE"
-                     " AS $$ BEGIN RETURN current_setting('app.tenant', true); END $$")
+    two_backends.sql(
+        "CREATE OR REPLACE FUNCTION tenant() RETURNS text LANGUAGE plpgsql IMMUTABLE"
+        " AS $$ BEGIN RETURN current_setting('app.tenant', true); END $$"
+    )
     sessions = {}
     for tenant in ("one", "two", None):
         session = sessions[tenant] = login(two_backends)
@@ -230,7 +235,9 @@ def test_of_a_long_string_a_backend_reads_the_needed_statement(two_backends):
         # under load a transaction may find the same backend again
         both = set()
         wait_until(lambda: len(both) == 2 or both.add(its_process(session)), what="two backends")
-        *_, reader = rows(session, f"SELECT 1 WHERE 1 IN ({numbers}); PREPARE small(int) AS SELECT $1 + 1; {ITS_PROCESS}")
+        *_, reader = rows(
+            session, f"SELECT 1 WHERE 1 IN ({numbers}); PREPARE small(int) AS SELECT $1 + 1; {ITS_PROCESS}"
+        )
         (other,) = both - {int(reader[0])}
         had = most_memory_mb(other)
 

@@ -25,11 +25,7 @@ HBA = [
     "local all,replication postgres trust",
 ]
 NAMES = "listed/*, _/listed_user, postgres/by_password, postgres/refused, postgres/alone"
-PARAMETERS = {
-    "pg_baton.max_backends": 3,
-    "pg_baton.native_dbuser_names": NAMES,
-    "log_connections": True,
-}
+PARAMETERS = {"pg_baton.max_backends": 3, "pg_baton.native_dbuser_names": NAMES, "log_connections": True}
 ROLES = """
 CREATE EXTENSION pg_baton;
 CREATE ROLE by_password LOGIN PASSWORD 'correct';
@@ -298,12 +294,7 @@ def test_new_sessions_are_native_only_while_too_many_wait(make_cluster):
 )
 def test_native_sessions_leave_administrators_their_connections(make_cluster, reserved):
     cluster = make_cluster(
-        parameters={
-            "pg_baton.native_dbuser_names": "*/*",
-            "max_connections": 8,
-            "max_wal_senders": 2,
-            **reserved,
-        }
+        parameters={"pg_baton.native_dbuser_names": "*/*", "max_connections": 8, "max_wal_senders": 2, **reserved}
     )
     cluster.sql("CREATE EXTENSION pg_baton")
     cluster.sql("CREATE ROLE ordinary LOGIN; CREATE ROLE agent LOGIN")
@@ -410,7 +401,9 @@ def test_new_sessions_are_native_while_context_memory_is_full(make_cluster):
             cluster.sql(f"CREATE ROLE {role} LOGIN")
             session = stack.enter_context(Wire.login("127.0.0.1", cluster.pool_port, user=role))
             for number in range(100):
-                session.query(f"SELECT set_config('my.own{number}', repeat(md5('{size} {number}'), {size // 32}), false)")
+                session.query(
+                    f"SELECT set_config('my.own{number}', repeat(md5('{size} {number}'), {size // 32}), false)"
+                )
                 if (role, "postgres", "dedicated", "context memory") in modes(cluster):
                     break
         wait_until(lambda: cluster.sql(memory) == [(True,)], what="context memory is exhausted")

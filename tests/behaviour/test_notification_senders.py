@@ -69,11 +69,15 @@ def test_a_notification_read_long_after_names_its_sender(server, port):
                 sender.query(f"BEGIN; SAVEPOINT a; NOTIFY news, '{payload}'; ROLLBACK TO a; COMMIT")
                 continue
             if how == 2:
-                sender.query(f"BEGIN; NOTIFY news, '{payload}'; NOTIFY news, 'second'; NOTIFY news, '{payload}'; COMMIT")
+                sender.query(
+                    f"BEGIN; NOTIFY news, '{payload}'; NOTIFY news, 'second'; NOTIFY news, '{payload}'; COMMIT"
+                )
                 expected.append((sender.backend_pid, "news", payload))
                 expected.append((sender.backend_pid, "news", "second"))
                 continue
-            sender.query(f"DO $$BEGIN PERFORM pg_notify('news', '{payload}'); END$$" if how == 3 else f"NOTIFY news, '{payload}'")
+            sender.query(
+                f"DO $$BEGIN PERFORM pg_notify('news', '{payload}'); END$$" if how == 3 else f"NOTIFY news, '{payload}'"
+            )
             expected.append((sender.backend_pid, "news", payload))
         for sender in senders:
             sender.finish()
@@ -115,7 +119,10 @@ def test_a_session_knows_its_own_notifications_from_others(server):
     with listener(server, "pool_port") as wire, open_wire(server) as other:
         wire.query("NOTIFY other_news")
         other.query("NOTIFY news, 'theirs'")
-        assert notifications(wire, 2, "NOTIFY news, 'mine'") == [(other.backend_pid, "news", "theirs"), (wire.backend_pid, "news", "mine")]
+        assert notifications(wire, 2, "NOTIFY news, 'mine'") == [
+            (other.backend_pid, "news", "theirs"),
+            (wire.backend_pid, "news", "mine"),
+        ]
 
 
 def test_senders_are_known_to_a_client_of_another_encoding(server):
@@ -137,7 +144,9 @@ def test_a_c_trigger_s_notification_names_session_or_process(server):
     than the sender's commit is told the process, never another session."""
     server.sql("CREATE EXTENSION IF NOT EXISTS tcn")
     server.sql("CREATE TABLE watched (id int PRIMARY KEY)")
-    server.sql("CREATE TRIGGER tell AFTER INSERT ON watched FOR EACH ROW EXECUTE FUNCTION triggered_change_notification('news')")
+    server.sql(
+        "CREATE TRIGGER tell AFTER INSERT ON watched FOR EACH ROW EXECUTE FUNCTION triggered_change_notification('news')"
+    )
     with listener(server, "port") as wire, open_wire(server) as one, open_wire(server) as two:
         wire.query("BEGIN")
         for number in range(20):

@@ -42,7 +42,9 @@ def number(session: Wire, question: str) -> int:
 def test_a_session_never_sees_what_another_has_counted(few):
     with Wire.login("127.0.0.1", few.pool_port) as busy, Wire.login("127.0.0.1", few.pool_port) as other:
         for _ in range(20):
-            busy.query("INSERT INTO counted SELECT generate_series(1, 7); SELECT counts(); SELECT count(*) FROM counted")
+            busy.query(
+                "INSERT INTO counted SELECT generate_series(1, 7); SELECT counts(); SELECT count(*) FROM counted"
+            )
             assert [number(other, question) for question in (ROWS, SCANS, CALLS)] == [0, 0, 0]
         busy.finish()
         other.finish()

@@ -229,7 +229,10 @@ def most_in_a_backend(server, watchers: list[Wire], what: str) -> int:
     for watcher in watchers:
         watcher.query("BEGIN")
     assert backends(server) == len(watchers)
-    most = max(int(watcher.query(f"SELECT count(*) FROM pg_backend_memory_contexts WHERE {what}")[0][0]) for watcher in watchers)
+    most = max(
+        int(watcher.query(f"SELECT count(*) FROM pg_backend_memory_contexts WHERE {what}")[0][0])
+        for watcher in watchers
+    )
     for watcher in watchers:
         watcher.query("COMMIT")
     return most

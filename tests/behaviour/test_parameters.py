@@ -533,7 +533,9 @@ def test_reload_reaches_sessions_that_have_no_value_of_their_own(server):
         try:
             server.set_parameters({"vacuum_cost_limit": 222})
             server.reload()
-            wait_until(lambda: plain.execute("SHOW vacuum_cost_limit").fetchone() == ("222",), what="the files are read")
+            wait_until(
+                lambda: plain.execute("SHOW vacuum_cost_limit").fetchone() == ("222",), what="the files are read"
+            )
             for _ in range(6):
                 assert plain.execute("SHOW vacuum_cost_limit").fetchone() == ("222",)
                 assert started.execute("SHOW vacuum_cost_limit").fetchone() == ("333",)

@@ -83,9 +83,7 @@ def test_a_pause_in_a_batch_is_as_on_a_direct_connection(few, case):
 def test_what_a_batch_has_locked_is_locked_while_it_pauses(few):
     with Wire.login("127.0.0.1", few.pool_port) as wire, Wire.login("127.0.0.1", few.pool_port) as other:
         wire.send(parse("SELECT pg_advisory_xact_lock(7)") + bind() + execute())
-        wait_until(
-            lambda: other.query("SELECT pg_try_advisory_xact_lock(7)") == [["f"]], what="the batch has been run"
-        )
+        wait_until(lambda: other.query("SELECT pg_try_advisory_xact_lock(7)") == [["f"]], what="the batch has been run")
         wire.send(sync())
         wire.until_ready()
         assert other.query("SELECT pg_try_advisory_xact_lock(7)") == [["t"]]

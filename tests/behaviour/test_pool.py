@@ -159,12 +159,7 @@ def _succeeds(action) -> bool:
     ids=["superusers", "agents"],
 )
 def test_connections_reserved_for_administrators_are_never_taken(cluster_with, reserved):
-    cluster = cluster_with(
-        max_connections=10,
-        pg_baton__max_backends=50,
-        max_wal_senders=0,
-        **reserved,
-    )
+    cluster = cluster_with(max_connections=10, pg_baton__max_backends=50, max_wal_senders=0, **reserved)
     cluster.sql("CREATE ROLE worker LOGIN; CREATE ROLE agent LOGIN")
     if "reserved_connections" in reserved:
         cluster.sql("GRANT pg_use_reserved_connections TO agent")
@@ -280,7 +275,9 @@ def test_a_session_s_idle_time_follows_the_monotonic_clock(cluster_with):
     idle_session_timeout compute with its age."""
     cluster = cluster_with(pg_baton__max_backends=2)
     memory = ControlMemory(cluster)
-    age = "SELECT extract(epoch FROM now() - state_since)::int FROM pg_baton_sessions WHERE application_name = 'watched'"
+    age = (
+        "SELECT extract(epoch FROM now() - state_since)::int FROM pg_baton_sessions WHERE application_name = 'watched'"
+    )
 
     def idle_for(session: int, seconds: int) -> None:
         memory.session_slot(session).state_since_us = int((time.monotonic() - seconds) * 1_000_000)
@@ -339,9 +336,7 @@ def test_views_show_sessions_backends_pools_and_the_dispatcher(cluster_with):
         )
         assert row[:3] == ("postgres", "postgres", "busy")
         assert cluster.sql(f"SELECT application_name FROM pg_baton_sessions WHERE id = {row[3]}") == [("watched",)]
-        (pool,) = cluster.sql(
-            "SELECT user_name, backends, busy, sessions, waiting, longest_wait FROM pg_baton_pools"
-        )
+        (pool,) = cluster.sql("SELECT user_name, backends, busy, sessions, waiting, longest_wait FROM pg_baton_pools")
         assert pool[0] is None and pool[2] >= 1 and pool[3:] == (2, 0, None)
         assert cluster.sql(
             "SELECT user_name, database, sessions, waiting, longest_wait, completed > 0 FROM pg_baton_pool_users"
@@ -360,7 +355,13 @@ def test_views_are_for_monitors(cluster_with):
     cluster = cluster_with(pg_baton__max_backends=3)
     cluster.sql("CREATE ROLE anyone LOGIN")
     cluster.sql("CREATE ROLE monitor LOGIN IN ROLE pg_monitor")
-    for view in ("pg_baton_sessions", "pg_baton_backends", "pg_baton_pools", "pg_baton_pool_users", "pg_baton_dispatchers"):
+    for view in (
+        "pg_baton_sessions",
+        "pg_baton_backends",
+        "pg_baton_pools",
+        "pg_baton_pool_users",
+        "pg_baton_dispatchers",
+    ):
         with pytest.raises(psycopg.errors.InsufficientPrivilege):
             cluster.sql(f"SELECT * FROM {view}", user="anyone")
         cluster.sql(f"SELECT * FROM {view}", user="monitor")
@@ -416,7 +417,9 @@ def test_a_thousand_sessions_on_three_backends(cluster_with):
             session.send(query("SHOW my.number"))
         for number, session in enumerate(sessions):
             assert [m.row() for m in session.until_ready() if m.type == "D"] == [[str(number).encode()]]
-        wait_until(lambda: cluster.sql("SELECT count(*) FROM pg_baton_sessions") == [(1000,)], what="a thousand sessions")
+        wait_until(
+            lambda: cluster.sql("SELECT count(*) FROM pg_baton_sessions") == [(1000,)], what="a thousand sessions"
+        )
         assert backends(cluster) <= 3
     finally:
         for session in sessions:
@@ -490,9 +493,9 @@ def test_each_session_can_have_a_role_of_its_own(cluster_with):
     ((dispatcher,),) = cluster.sql("SELECT pid FROM pg_baton_dispatchers")
     sessions = [login(cluster, user=f"tenant_{number}") for number in range(1, tenants + 1)]
     try:
-        assert cluster.sql("SELECT count(*), count(DISTINCT user_name) FROM pg_baton_pool_users WHERE sessions = 1") >= [
-            (tenants, tenants)
-        ]
+        assert cluster.sql(
+            "SELECT count(*), count(DISTINCT user_name) FROM pg_baton_pool_users WHERE sessions = 1"
+        ) >= [(tenants, tenants)]
         ((pools,),) = cluster.sql("SELECT count(*) FROM pg_baton_pools")
         assert pools == 1
         # A session costs a descriptor, or three with TLS.
@@ -507,8 +510,9 @@ def test_each_session_can_have_a_role_of_its_own(cluster_with):
     finally:
         for session in sessions:
             session.close()
-    wait_until(lambda: cluster.sql("SELECT count(*) FROM pg_baton_pool_users") < [(20,)], what="roles without a session go")
+    wait_until(
+        lambda: cluster.sql("SELECT count(*) FROM pg_baton_pool_users") < [(20,)], what="roles without a session go"
+    )
     with login(cluster, user=f"tenant_{tenants}") as late:
         assert late.query("SELECT 1") == [["1"]]
     assert_healthy(cluster)
-

@@ -51,8 +51,7 @@ def await_limit(cluster, user: str) -> None:
 
 def memory(cluster, user: str) -> tuple[int, int | None]:
     ((used, most),) = cluster.sql(
-        "SELECT sum(memory_bytes)::bigint, max(memory_limit_bytes) FROM pg_baton_pool_users "
-        f"WHERE user_name = '{user}'"
+        f"SELECT sum(memory_bytes)::bigint, max(memory_limit_bytes) FROM pg_baton_pool_users WHERE user_name = '{user}'"
     )
     return used, most
 

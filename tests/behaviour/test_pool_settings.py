@@ -96,7 +96,9 @@ def sessions_said(cluster, _apps) -> int | None:
 
 def memory(cluster, _apps) -> int | None:
     """The memory limit, in kB."""
-    return cluster.sql("SELECT max(memory_limit_bytes)::int / 1024 FROM pg_baton_pool_users WHERE user_name = 'app'")[0][0]
+    return cluster.sql("SELECT max(memory_limit_bytes)::int / 1024 FROM pg_baton_pool_users WHERE user_name = 'app'")[
+        0
+    ][0]
 
 
 def mode(cluster, apps) -> str:

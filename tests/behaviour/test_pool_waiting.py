@@ -92,7 +92,9 @@ def test_idle_session_timeout_limits_rest_of_a_timed_out_batch(cluster_with):
     assert_healthy(cluster)
 
 
-@pytest.mark.parametrize("said", [flush() * 2, copy_done() + copy_data(b"x") + copy_fail("too late")], ids=["flush", "copy"])
+@pytest.mark.parametrize(
+    "said", [flush() * 2, copy_done() + copy_data(b"x") + copy_fail("too late")], ids=["flush", "copy"]
+)
 def test_messages_without_an_answer_get_no_error_for_a_long_wait(cluster_with, said):
     """These messages have no answer, and the request that follows them has not waited."""
     cluster = cluster_with(pg_baton__max_backends=1, pg_baton__session_wait_timeout=SHORT_WAIT)
@@ -149,7 +151,9 @@ def test_new_sessions_do_not_overtake_the_queue_being_served(cluster_with):
         holder.query("BEGIN")
         for session in early:
             session.send(ask)
-        wait_until(lambda: cluster.sql("SELECT waiting FROM pg_baton_pools") == [(len(early),)], what="the early ones wait")
+        wait_until(
+            lambda: cluster.sql("SELECT waiting FROM pg_baton_pools") == [(len(early),)], what="the early ones wait"
+        )
         holder.send(query("COMMIT"))
         for session in late:
             session.send(ask)

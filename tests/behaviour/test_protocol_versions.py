@@ -11,7 +11,15 @@ import pytest
 from harness.certificates import Authority, make_secure
 from harness.wire import Wire, cancel, query, startup
 
-VERSIONS = {"3.0": (3, 0), "3.1": (3, 1), "3.2": (3, 2), "3.3": (3, 3), "3.9999": (3, 9999), "4.0": (4, 0), "2.0": (2, 0)}
+VERSIONS = {
+    "3.0": (3, 0),
+    "3.1": (3, 1),
+    "3.2": (3, 2),
+    "3.3": (3, 3),
+    "3.9999": (3, 9999),
+    "4.0": (4, 0),
+    "2.0": (2, 0),
+}
 
 PARAMETERS = {"pg_baton.max_backends": 3, "pg_baton.native_dbuser_names": "*/native"}
 SETUP = ["CREATE ROLE native LOGIN", "CREATE ROLE alice LOGIN", "CREATE ROLE proving LOGIN PASSWORD 'secret'"]
@@ -117,9 +125,7 @@ def met(conninfo: str) -> tuple:
 def test_libpq_18_agrees_on_what_the_server_speaks_and_cancels(server, role, options):
     if "min_protocol_version" in options:
         options = {**options, "max_protocol_version": "latest"}
-    direct, pool = (
-        met(where(user=role, password="secret", **options)) for where in (server.direct, server.pool)
-    )
+    direct, pool = (met(where(user=role, password="secret", **options)) for where in (server.direct, server.pool))
     assert pool == direct
 
 
@@ -139,7 +145,5 @@ def test_a_client_that_a_backend_authenticates_gets_the_same(make_cluster):
     cluster = make_cluster(parameters={"pg_baton.login": "server"}, hba=HBA)
     cluster.sql("CREATE ROLE proving LOGIN PASSWORD 'secret'")
     for version in ("3.0", "3.2", "3.9999"):
-        direct, pool = (
-            what_is_said(port, VERSIONS[version], "proving") for port in (cluster.port, cluster.pool_port)
-        )
+        direct, pool = (what_is_said(port, VERSIONS[version], "proving") for port in (cluster.port, cluster.pool_port))
         assert pool == direct

@@ -121,7 +121,9 @@ def test_reload_reaches_old_sessions_despite_a_new_role_setting(server):
                 assert new.execute("SHOW maintenance_work_mem").fetchone() == ("9MB",)
             server.set_parameters({"maintenance_work_mem": "88MB"})
             server.reload()
-            wait_until(lambda: old.execute("SHOW maintenance_work_mem").fetchone() == ("88MB",), what="the files are read")
+            wait_until(
+                lambda: old.execute("SHOW maintenance_work_mem").fetchone() == ("88MB",), what="the files are read"
+            )
             for _ in range(3):
                 assert old.execute("SHOW maintenance_work_mem").fetchone() == ("88MB",)
                 with psycopg.connect(server.pool(user="bob"), autocommit=True) as new:
@@ -216,7 +218,10 @@ def test_reload_seen_by_a_leaving_session_counts_for_the_next(server, end):
 MISTAKES = {
     # what is set, and what a backend that reads it says
     "line": ({"maintenance_work_mem": "99MB", "mistaken =": "x"}, "syntax error in file"),
-    "name": ({"maintenance_work_mem": "99MB", "there_is_none": "x"}, 'unrecognized configuration parameter "there_is_none"'),
+    "name": (
+        {"maintenance_work_mem": "99MB", "there_is_none": "x"},
+        'unrecognized configuration parameter "there_is_none"',
+    ),
     "value": ({"maintenance_work_mem": "mistaken"}, 'invalid value for parameter "maintenance_work_mem"'),
 }
 

@@ -20,12 +20,7 @@ HBA = [
     "host replication only_secure all reject",
     "host replication forbidden all reject",
 ]
-PARAMETERS = {
-    "pg_baton.max_backends": 3,
-    "wal_level": "logical",
-    "max_wal_senders": 6,
-    "max_replication_slots": 6,
-}
+PARAMETERS = {"pg_baton.max_backends": 3, "wal_level": "logical", "max_wal_senders": 6, "max_replication_slots": 6}
 
 
 @pytest.fixture(scope="module")

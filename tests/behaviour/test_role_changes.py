@@ -196,8 +196,12 @@ def test_option_of_both_roles_counts_by_the_served_role_s_rights(make_cluster):
     server.sql("CREATE ROLE plain LOGIN; CREATE ROLE granted LOGIN")
     server.sql("LOAD 'plpgsql'; GRANT SET ON PARAMETER plpgsql.variable_conflict TO granted")
     options = "-c plpgsql.variable_conflict=use_column -c work_mem=7MB"
-    asked = "SELECT setting, source FROM pg_settings WHERE name IN ('plpgsql.variable_conflict', 'work_mem') ORDER BY name"
-    granted, plain = (Wire.login("127.0.0.1", server.pool_port, user=user, options=options) for user in ("granted", "plain"))
+    asked = (
+        "SELECT setting, source FROM pg_settings WHERE name IN ('plpgsql.variable_conflict', 'work_mem') ORDER BY name"
+    )
+    granted, plain = (
+        Wire.login("127.0.0.1", server.pool_port, user=user, options=options) for user in ("granted", "plain")
+    )
     with granted, plain:
         for session in (plain, granted):
             session.query("SELECT 1")
@@ -258,10 +262,7 @@ BEGINNINGS = {
 }
 
 
-PREPARED = {
-    "insert": "INSERT INTO marked VALUES ('run')",
-    "comment": "COMMENT ON TABLE plain.own IS 'run'",
-}
+PREPARED = {"insert": "INSERT INTO marked VALUES ('run')", "comment": "COMMENT ON TABLE plain.own IS 'run'"}
 
 
 @pytest.mark.parametrize("beginning", BEGINNINGS)

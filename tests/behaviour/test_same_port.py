@@ -172,7 +172,9 @@ def test_port_conflict_at_a_single_address_has_the_same_message(make_cluster):
         }
     )
     cluster.start(wait_for_pool=False)
-    cluster.wait_for_log(r'127\.0\.0\.1.*the server itself listens there: change "port" \(.*line \d+\) or "pg_baton.port"')
+    cluster.wait_for_log(
+        r'127\.0\.0\.1.*the server itself listens there: change "port" \(.*line \d+\) or "pg_baton.port"'
+    )
     with Wire.login("127.0.0.2", cluster.port) as session:
         assert session.query("SELECT 1") == [["1"]]
     found = findings(cluster, 0)
@@ -187,7 +189,18 @@ def upgrade(old_programs: str, old_data: Path, new) -> None:
     program = server_program("pg_upgrade")
     run_as_server_user(
         ["sh", "-c", 'cd "$1" && shift && exec "$@"', "sh", str(work), program, "-U", "postgres", "--retain"]
-        + ["-b", old_programs, "-B", str(Path(program).parent), "-d", str(old_data), "-D", str(new.data), "-s", str(new.home)],
+        + [
+            "-b",
+            old_programs,
+            "-B",
+            str(Path(program).parent),
+            "-d",
+            str(old_data),
+            "-D",
+            str(new.data),
+            "-s",
+            str(new.home),
+        ],
         timeout_s=300,
     )
     logs = "".join(path.read_text() for path in Path(new.data).rglob("*.log"))
@@ -203,7 +216,9 @@ def has_all(new) -> None:
         assert connection.execute("SELECT count(*) FROM pg_baton_failed_checks").fetchone() == (0,)
 
 
-@pytest.mark.skipif("BATON_TEST_PRELOAD" in os.environ, reason="the servers that pg_upgrade starts lack what is preloaded")
+@pytest.mark.skipif(
+    "BATON_TEST_PRELOAD" in os.environ, reason="the servers that pg_upgrade starts lack what is preloaded"
+)
 def test_pg_upgrade_has_its_servers_for_itself(make_cluster):
     old = make_cluster(parameters=PLACE)
     new = make_cluster(start=False, parameters=PLACE)

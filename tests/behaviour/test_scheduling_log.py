@@ -168,8 +168,12 @@ def test_log_says_why_a_session_keeps_its_backend_and_until_when(server, login, 
 def test_each_cause_is_explained():
     """The causes in the log and in the views are one list."""
     causes = re.findall(r'^BATON_CAUSE\(\w+, "([^"]+)"\)$', (TREE / "shared/causes.inc").read_text(), re.MULTILINE)
-    (paragraph,) = re.findall(r"^`dedicated_cause` is one of (.*?)\. It ends", (TREE / "docs/views.md").read_text(), re.M | re.S)
-    assert len(causes) > 15 and set(causes) == set(re.findall(r"`([^`]+)`", re.sub(r"\(.*?\)", "", paragraph, flags=re.S)))
+    (paragraph,) = re.findall(
+        r"^`dedicated_cause` is one of (.*?)\. It ends", (TREE / "docs/views.md").read_text(), re.M | re.S
+    )
+    assert len(causes) > 15 and set(causes) == set(
+        re.findall(r"`([^`]+)`", re.sub(r"\(.*?\)", "", paragraph, flags=re.S))
+    )
 
 
 def told(log: str, database: str) -> int:

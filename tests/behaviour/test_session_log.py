@@ -68,7 +68,9 @@ def test_the_log_line_prefix_shows_the_session_s_id_and_start(make_cluster):
 
 
 def test_a_client_hears_once_of_what_is_logged_with_its_id(make_cluster):
-    server = make_cluster(parameters={"log_line_prefix": "%c ", "log_min_messages": "notice", "client_min_messages": "notice"})
+    server = make_cluster(
+        parameters={"log_line_prefix": "%c ", "log_min_messages": "notice", "client_min_messages": "notice"}
+    )
     with Wire.login("127.0.0.1", server.pool_port) as wire:
         found = wire.ask(query("DO $$BEGIN RAISE NOTICE 'once'; RAISE EXCEPTION 'and out'; END$$"))
         assert [m.fields()["M"] for m in found if m.type in "NE"] == ["once", "and out"]

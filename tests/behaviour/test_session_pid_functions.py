@@ -82,7 +82,9 @@ def test_a_replication_slot_is_in_use_by_its_session(server):
 
 
 def test_a_parallel_worker_s_leader_is_the_session(server):
-    parameter = "debug_parallel_query" if server.sql("SHOW server_version_num")[0][0] >= "160000" else "force_parallel_mode"
+    parameter = (
+        "debug_parallel_query" if server.sql("SHOW server_version_num")[0][0] >= "160000" else "force_parallel_mode"
+    )
     with open_wire(server) as session:
         session.query(f"SET {parameter} = on")
         for _ in range(2):

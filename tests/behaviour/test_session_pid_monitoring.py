@@ -109,8 +109,12 @@ GROUP BY 1, 2, 3, 4, 5, 6, 7, 8 ORDER BY 1, 2, 3, 4, 5, 6, 7, 8
 def dashboard(server, port: int, idle: int) -> list[tuple]:
     """Rows of DASHBOARD with `idle` idle sessions and one busy session for each of eight kinds."""
     wires = []
-    kinds = [(user, database, source) for user in ("owner", "stranger") for database in ("postgres", "second")
-             for source in ("127.0.0.1", "127.0.0.2")]
+    kinds = [
+        (user, database, source)
+        for user in ("owner", "stranger")
+        for database in ("postgres", "second")
+        for source in ("127.0.0.1", "127.0.0.2")
+    ]
     for number, (user, database, source) in enumerate(kinds):
         for which in range(idle + 1):
             wire = Wire.open("127.0.0.1", port, source=source)
@@ -146,8 +150,7 @@ def test_dashboard_shows_2000_sessions_on_8_backends_as_direct(make_cluster):
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     server = make_cluster(
-        parameters={"pg_baton.max_backends": 8, "pg_baton.max_sessions": 3000},
-        hba=["host all all 127.0.0.0/8 trust"],
+        parameters={"pg_baton.max_backends": 8, "pg_baton.max_sessions": 3000}, hba=["host all all 127.0.0.0/8 trust"]
     )
     for statement in ("CREATE ROLE owner LOGIN", "CREATE ROLE stranger LOGIN", "CREATE DATABASE second"):
         server.sql(statement)
@@ -156,9 +159,7 @@ def test_dashboard_shows_2000_sessions_on_8_backends_as_direct(make_cluster):
     pooled = dashboard(server, server.pool_port, 249)
     assert sum(row[8] for row in pooled) == 2000
     # Each row has the same counts, but 249 idle sessions of a kind in place of five.
-    scaled = [
-        row[:8] + tuple(count // 5 * 249 if row[4] == "idle" else count for count in row[8:]) for row in direct
-    ]
+    scaled = [row[:8] + tuple(count // 5 * 249 if row[4] == "idle" else count for count in row[8:]) for row in direct]
     assert pooled == scaled
     wait_until(lambda: server.sql(DASHBOARD) == [], what="all have gone")
 
@@ -171,7 +172,9 @@ def test_reader_of_pg_stat_activity_holds_up_no_other_session(server):
     crowd = [Wire.login("127.0.0.1", server.pool_port) for _ in range(100)]
     with Wire.login("127.0.0.1", server.port) as looker:
         ((process,),) = looker.query("SELECT harness.its_process()")
-        looker.send(query("SELECT count(*) FROM generate_series(1, 1000000) i, LATERAL pg_stat_get_activity(nullif(i, i))"))
+        looker.send(
+            query("SELECT count(*) FROM generate_series(1, 1000000) i, LATERAL pg_stat_get_activity(nullif(i, i))")
+        )
         for _ in range(15):
             time.sleep(rolls.random() / 50)
             stop(int(process))

@@ -280,7 +280,8 @@ FROM pg_stat_activity WHERE backend_type = 'client backend' AND pid <> pg_backen
 def test_a_dashboard_counts_every_session_once(server):
     """The dashboard counts sessions by state, user, database and client; few sessions have a backend."""
     wires = [
-        open_wire(server, user=("owner", "guard", "stranger")[n % 3], application_name=f"app {n % 2}") for n in range(60)
+        open_wire(server, user=("owner", "guard", "stranger")[n % 3], application_name=f"app {n % 2}")
+        for n in range(60)
     ]
     try:
         for number, wire in enumerate(wires):
@@ -379,7 +380,9 @@ def test_unprivileged_role_does_not_see_another_s_session(server):
         session.query("SELECT 'a secret'")
         look = "SELECT usename, query, state, client_addr, query_start FROM pg_stat_activity WHERE usename = 'owner'"
         assert other.query(look) == [["owner", "<insufficient privilege>", None, None, None]]
-        assert session.query("SELECT count(*) FROM pg_stat_activity WHERE query = '<insufficient privilege>' AND usename = 'owner'") == [["0"]]
+        assert session.query(
+            "SELECT count(*) FROM pg_stat_activity WHERE query = '<insufficient privilege>' AND usename = 'owner'"
+        ) == [["0"]]
 
 
 @pytest.mark.pool_only
@@ -405,7 +408,11 @@ def test_a_session_ended_while_it_logs_in_is_told_so(make_cluster):
     with open_wire(server) as holder:
         holder.query("BEGIN")
         late = Wire.open("127.0.0.1", server.pool_port)
-        late.send(startup({"user": "postgres", "database": "postgres", "application_name": "late", "options": "-c work_mem=1MB"}))
+        late.send(
+            startup(
+                {"user": "postgres", "database": "postgres", "application_name": "late", "options": "-c work_mem=1MB"}
+            )
+        )
         found = "SELECT pid FROM pg_stat_activity WHERE application_name = 'late'"
         wait_until(lambda: len(server.sql(found)) == 1, what="it waits to be greeted")
         server.sql(f"SELECT pg_terminate_backend(pid) FROM ({found}) x")

@@ -37,7 +37,9 @@ def login(port: int, question: str) -> list[str]:
         wire.finish()
     finally:
         wire.close()
-    notices = [str(sorted((k, v) for k, v in one.fields().items() if k in "SCMD")) for one in messages if one.type == "N"]
+    notices = [
+        str(sorted((k, v) for k, v in one.fields().items() if k in "SCMD")) for one in messages if one.type == "N"
+    ]
     reported = sorted(str(one.strings()) for one in messages if one.type == "S")
     return notices + reported + [str(one.row()) for one in messages if one.type == "D"]
 
@@ -246,7 +248,9 @@ def answers(sessions: list[Wire]) -> list[list[Message]]:
 def test_a_live_session_keeps_the_role_that_a_setting_gave_it(roles):
     """It keeps the role also on backends that have another role of that name by a setting."""
     roles.sql("ALTER ROLE setter SET role = 'given'")
-    sessions = [Wire.login("127.0.0.1", port, user="setter", database="named") for port in (roles.port, roles.pool_port)]
+    sessions = [
+        Wire.login("127.0.0.1", port, user="setter", database="named") for port in (roles.port, roles.pool_port)
+    ]
     try:
         direct, pooled = answers(sessions)
         assert direct == pooled

@@ -80,10 +80,16 @@ COUNTERS = "SELECT generic_plans, custom_plans FROM pg_prepared_statements WHERE
 
 @pytest.fixture(scope="module")
 def two_backends(run):
-    cluster = run.cluster("spared-plans", parameters={
-        "pg_baton.max_backends": 2, "pg_baton.force_migration": True, "session_preload_libraries": "auto_explain",
-        "auto_explain.log_min_duration": 0, "auto_explain.log_level": "notice",
-    }).start()
+    cluster = run.cluster(
+        "spared-plans",
+        parameters={
+            "pg_baton.max_backends": 2,
+            "pg_baton.force_migration": True,
+            "session_preload_libraries": "auto_explain",
+            "auto_explain.log_min_duration": 0,
+            "auto_explain.log_level": "notice",
+        },
+    ).start()
     for statement in SETUP:
         cluster.sql(statement)
     start_two_backends(login, cluster)
@@ -130,8 +136,9 @@ def counted(session: Wire) -> list[int]:
 
 
 def explained(session: Wire, value: str) -> str:
-    return "\n".join(m.row()[0].decode()
-                     for m in session.ask(query(f"EXPLAIN (COSTS OFF) EXECUTE s({value})")) if m.type == "D")
+    return "\n".join(
+        m.row()[0].decode() for m in session.ask(query(f"EXPLAIN (COSTS OFF) EXECUTE s({value})")) if m.type == "D"
+    )
 
 
 @pytest.mark.parametrize("text", ALIKE)
@@ -220,7 +227,9 @@ def test_statement_prepared_after_hiding_uses_the_table_in_front(two_backends):
 def test_each_custom_plan_has_what_a_function_returns_then(two_backends, port):
     """Of a function that is wrongly called immutable; a generic plan keeps it."""
     two_backends.sql("CREATE TABLE rate AS SELECT 0 AS v")
-    two_backends.sql("CREATE FUNCTION rate() RETURNS int IMMUTABLE LANGUAGE plpgsql AS 'BEGIN RETURN (SELECT v FROM rate); END'")
+    two_backends.sql(
+        "CREATE FUNCTION rate() RETURNS int IMMUTABLE LANGUAGE plpgsql AS 'BEGIN RETURN (SELECT v FROM rate); END'"
+    )
     try:
         for _ in range(4):
             with Wire.login("127.0.0.1", getattr(two_backends, port)) as session:

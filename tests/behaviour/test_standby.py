@@ -17,10 +17,7 @@ HOST = "127.0.0.1"
 
 def make_pair(run, name: str, forced: bool):
     """A primary, and a standby with the pool before it."""
-    parameters = {
-        "pg_baton.max_backends": 4,
-        "pg_baton.force_migration": forced,
-    }
+    parameters = {"pg_baton.max_backends": 4, "pg_baton.force_migration": forced}
     # The primary has the library as well: it makes the views.
     primary = run.cluster(f"{name} primary", parameters=parameters).start()
     if primary.pooled:

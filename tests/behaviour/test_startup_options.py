@@ -152,14 +152,7 @@ def test_startup_options_come_before_what_the_role_says(server, promise):
     server.sql("CREATE SCHEMA hidden")
     server.sql("CREATE TEXT SEARCH CONFIGURATION hidden.mine (COPY = simple)")
     server.sql(f"ALTER ROLE bob SET {setting}")
-    show = [
-        "SHOW DateStyle",
-        "SHOW default_text_search_config",
-        "SHOW search_path",
-        "SHOW my.a",
-        "RESET ALL",
-        SHOW,
-    ]
+    show = ["SHOW DateStyle", "SHOW default_text_search_config", "SHOW search_path", "SHOW my.a", "RESET ALL", SHOW]
     try:
         same_as_direct(server, show, user="bob", ignore=r" [FLR]='[^']*'", **options)
     finally:

@@ -56,12 +56,7 @@ DONE_ELSEWHERE: dict[str, tuple[list[str], str, list[str], str]] = {
         ["SELECT set_config('extra_float_digits', '-10', false)", "EXECUTE p", "RESET extra_float_digits"],
         "0.3333333333333333",
     ),
-    "set_while_a_function_runs": (
-        [],
-        DIGITS,
-        ["SELECT executes()"],
-        "0.3333333333333333",
-    ),
+    "set_while_a_function_runs": ([], DIGITS, ["SELECT executes()"], "0.3333333333333333"),
     "set_and_kept_until_the_other_has_it_too": (
         [],
         DIGITS,
@@ -80,12 +75,7 @@ DONE_ELSEWHERE: dict[str, tuple[list[str], str, list[str], str]] = {
         ],
         "0.3333333333333333",
     ),
-    "another_role": (
-        ["SET ROLE plain"],
-        "SELECT answer()",
-        ["BEGIN", "SET ROLE allowed", "EXECUTE p"],
-        "42501",
-    ),
+    "another_role": (["SET ROLE plain"], "SELECT answer()", ["BEGIN", "SET ROLE allowed", "EXECUTE p"], "42501"),
     "a_foreign_key_s_action": (
         ["SET ROLE plain"],
         "SELECT answer()",

@@ -284,7 +284,7 @@ SCRIPTS: dict[str, list[str | bytes]] = {
         + bind([], "f")
         + flush()
         + execute()
-        + sync(),
+        + sync()
     ],
     "many_statements": [
         *[f"PREPARE m{n} AS SELECT {n}, $1::int" for n in range(60)],

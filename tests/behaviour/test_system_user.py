@@ -50,10 +50,7 @@ EXPECTED = {
     "trusted_cert": None,
 }
 # TLS sessions and plain sessions of a role share backends: the value by TLS, and the value without TLS.
-BOTH_WAYS = {
-    "either": ("scram-sha-256:either", "password:either"),
-    "sometimes": ("scram-sha-256:sometimes", None),
-}
+BOTH_WAYS = {"either": ("scram-sha-256:either", "password:either"), "sometimes": ("scram-sha-256:sometimes", None)}
 
 # A parallel worker runs the query; it knows SYSTEM_USER from its leader.
 PARALLEL = f"SET {DEBUG_PARALLEL} = on; SET max_parallel_workers_per_gather = 1"

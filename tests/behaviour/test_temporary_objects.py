@@ -98,7 +98,10 @@ SCRIPTS: dict[str, list[str]] = {
     "search_path_with_pg_temp": [
         *("SET search_path = public, pg_temp", SEEN, "BEGIN", "CREATE TEMP TABLE t (a int) ON COMMIT DROP", SEEN),
         *("SHOW search_path", "COMMIT", SEEN, "SET search_path = pg_temp, public", SEEN),
-        *("CREATE TABLE first_is_where_it_goes (a int)", "SELECT relpersistence FROM pg_class WHERE relname ~ '^first_is'"),
+        *(
+            "CREATE TABLE first_is_where_it_goes (a int)",
+            "SELECT relpersistence FROM pg_class WHERE relname ~ '^first_is'",
+        ),
         *("DROP TABLE first_is_where_it_goes", SEEN),
     ],
     "toast_of_a_temporary_table": [

@@ -259,7 +259,9 @@ def test_an_end_that_comes_with_the_last_words_is_seen(server, end):
                 connection.sendall(query("SELECT 1"))
                 connection.shutdown(socket.SHUT_WR)
             else:
-                server.sql("SELECT pg_terminate_backend(pid, 20000) FROM pg_stat_activity WHERE usename = 'only_secure'")
+                server.sql(
+                    "SELECT pg_terminate_backend(pid, 20000) FROM pg_stat_activity WHERE usename = 'only_secure'"
+                )
         finally:
             os.kill(dispatcher, signal.SIGCONT)
         deadline = time.monotonic() + 20

@@ -29,10 +29,7 @@ from test_tls_certificates import (  # noqa: F401 (a fixture)
 
 pytestmark = pytest.mark.pool_only
 
-HOW = {
-    "native": {"pg_baton.native_dbuser_names": "*/*"},
-    "session": {"pg_baton.login": "server"},
-}
+HOW = {"native": {"pg_baton.native_dbuser_names": "*/*"}, "session": {"pg_baton.login": "server"}}
 
 
 @pytest.fixture(scope="module", params=HOW)
@@ -59,9 +56,7 @@ def test_a_client_is_bound_to_the_certificate_that_it_was_shown(server, authorit
 
     def gets_in() -> bool:
         with psycopg.connect(server.pool(**chosen)) as session:
-            (mode,) = session.execute(
-                "SELECT mode FROM pg_baton_sessions WHERE pid = pg_backend_pid()"
-            ).fetchone()
+            (mode,) = session.execute("SELECT mode FROM pg_baton_sessions WHERE pid = pg_backend_pid()").fetchone()
             return mode == ("native" if server.how == "native" else "shared")
 
     assert gets_in()

@@ -227,8 +227,9 @@ def test_log_names_a_client_that_logs_in_by_certificate(server, authority):
     since = len(server.log_file.read_text(errors="replace"))
     assert visit(server.pool(**options(authority, "by_map", "mail", options="-c work_mem=5MB"))) == "by_map"
     deadline = time.monotonic() + 20
-    while 'pg_baton: connection authenticated: identity="CN=anyone@example.com" method=cert' not in (
-        server.log_file.read_text(errors="replace")[since:]
+    while (
+        'pg_baton: connection authenticated: identity="CN=anyone@example.com" method=cert'
+        not in (server.log_file.read_text(errors="replace")[since:])
     ):
         assert time.monotonic() < deadline
         time.sleep(0.05)
@@ -301,7 +302,10 @@ def test_a_request_for_tls_within_direct_tls_is_refused_as_there(server):
     answers = []
     for port in (server.port, server.pool_port):
         for last in (startup({"user": "postgres", "database": "postgres"}), SSL_REQUEST):
-            with socket.create_connection(("127.0.0.1", port), timeout=20) as raw, context.wrap_socket(raw) as connection:
+            with (
+                socket.create_connection(("127.0.0.1", port), timeout=20) as raw,
+                context.wrap_socket(raw) as connection,
+            ):
                 connection.sendall(SSL_REQUEST)
                 first = connection.recv(1)
                 connection.sendall(last)
@@ -370,7 +374,13 @@ def of_sslinfo(conninfo: str) -> list[object]:
     statement twice, and some functions in the other ways that functions are called."""
     said: list[object] = []
     with psycopg.connect(conninfo, autocommit=True) as session:
-        for statement in (SSLINFO, SSLINFO, "SELECT * FROM ssl_version()", "SELECT secure_version()", "SELECT defined()"):
+        for statement in (
+            SSLINFO,
+            SSLINFO,
+            "SELECT * FROM ssl_version()",
+            "SELECT secure_version()",
+            "SELECT defined()",
+        ):
             said.append(session.execute(statement).fetchall())
         for statement in SSLINFO_OF_CERTIFICATE:
             try:
@@ -386,7 +396,9 @@ def make_sslinfo(cluster) -> None:
     cluster.sql(
         "CREATE OR REPLACE FUNCTION secure_version() RETURNS text LANGUAGE plpgsql AS 'BEGIN RETURN ssl_version(); END'"
     )
-    cluster.sql("CREATE OR REPLACE FUNCTION defined() RETURNS text LANGUAGE c SECURITY DEFINER AS '$libdir/sslinfo', 'ssl_cipher'")
+    cluster.sql(
+        "CREATE OR REPLACE FUNCTION defined() RETURNS text LANGUAGE c SECURITY DEFINER AS '$libdir/sslinfo', 'ssl_cipher'"
+    )
 
 
 @pytest.mark.parametrize("case", ["by_dn", "bound", "plain"])

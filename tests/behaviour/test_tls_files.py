@@ -76,7 +76,9 @@ def test_parameters_of_diffie_hellman_are_the_file_s(make_cluster, authority):
 
     assert length(cluster.pool_port) == length(cluster.port) == "Temp Key: DH, 2048 bits"
     # the well-known group of another size, which takes no time to generate
-    (cluster.data / "dh.pem").write_text(openssl("genpkey", "-genparam", "-algorithm", "DH", "-pkeyopt", "group:modp_3072"))
+    (cluster.data / "dh.pem").write_text(
+        openssl("genpkey", "-genparam", "-algorithm", "DH", "-pkeyopt", "group:modp_3072")
+    )
     cluster.set_parameters({"ssl_dh_params_file": "dh.pem"})
     cluster.reload()
     wait_until(lambda: length(cluster.port).endswith("3072 bits"), what="the server's own reload")
@@ -112,7 +114,9 @@ def test_a_key_with_a_passphrase(make_cluster, authority, supports_reload):
     if supports_reload:
         cluster.wait_for_log("received SIGHUP", start=start)
     else:
-        cluster.wait_for_log(r'pg_baton: .*"server.key" cannot be reloaded because it requires a passphrase', start=start)
+        cluster.wait_for_log(
+            r'pg_baton: .*"server.key" cannot be reloaded because it requires a passphrase', start=start
+        )
     assert comes_in(cluster.direct) and comes_in(cluster.pool)
     # a wrong passphrase: a reload changes nothing; after the next start of the
     # dispatcher there is no TLS, and the log says why
@@ -152,9 +156,14 @@ def test_a_passphrase_that_comes_with_a_reload_is_asked_for(make_cluster, author
     make_secure(cluster, authority)
     renewed = authority.server("renewed")
     locked = authority.folder / "locked.key"
-    openssl("pkcs8", "-topk8", "-v2", "aes256", "-in", str(renewed.key), "-out", str(locked), "-passout", "pass:open sesame")
+    openssl(
+        "pkcs8", "-topk8", "-v2", "aes256", "-in", str(renewed.key), "-out", str(locked), "-passout", "pass:open sesame"
+    )
     now = {"ssl": True, "ssl_passphrase_command": "echo 'open sesame'", **SUPPORTS_RELOAD}
-    before = {"not_for_reloads": {"ssl_passphrase_command_supports_reload": False}, "empty": {"ssl_passphrase_command": ""}}
+    before = {
+        "not_for_reloads": {"ssl_passphrase_command_supports_reload": False},
+        "empty": {"ssl_passphrase_command": ""},
+    }
     cluster.set_parameters({**now, **before.get(was, {"ssl": False})})
     cluster.start()
     put(cluster, renewed.certificate, "server.crt")
@@ -191,7 +200,9 @@ def test_passphrase_command_runs_only_where_the_key_needs_it(make_cluster, autho
     assert not asked.exists()
     # a command that fails leaves the old key in force, and the log says why
     locked = authority.folder / "locked.key"
-    openssl("pkcs8", "-topk8", "-v2", "aes256", "-in", str(renewed.key), "-out", str(locked), "-passout", "pass:open sesame")
+    openssl(
+        "pkcs8", "-topk8", "-v2", "aes256", "-in", str(renewed.key), "-out", str(locked), "-passout", "pass:open sesame"
+    )
     put(cluster, locked, "server.key")
     cluster.set_parameters({"ssl_passphrase_command": "date >> asked; exit 1"})
     start = len(cluster.log())
@@ -226,7 +237,9 @@ def test_a_gigabyte_is_copied_both_ways(make_cluster, authority):
     out = f"COPY (SELECT repeat('x', {width}) FROM generate_series(1, {rows})) TO STDOUT"
     # the output of the first COPY is the input of the second, which stores none of it
     reader = subprocess.Popen([*psql, out], stdout=subprocess.PIPE)
-    counter = subprocess.Popen(["tee", "/dev/stderr"], stdin=reader.stdout, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    counter = subprocess.Popen(
+        ["tee", "/dev/stderr"], stdin=reader.stdout, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
     writer = subprocess.Popen([*psql, "COPY nothing FROM STDIN WHERE line = ''"], stdin=counter.stdout)
     count = 0
     while data := os.read(counter.stderr.fileno(), 1 << 20):

@@ -158,7 +158,9 @@ def test_tls_parameter_has_the_same_effect_as_on_the_server_port(server, authori
         server.reload()
         wait_until(lambda: not same(server.port, before), 20, f"{case.settings} is another than {before}")
         after = same.seen
-        wait_until(lambda: same(server.pool_port, after), 20, f"the server says {after}, and before {before}, so the pool")
+        wait_until(
+            lambda: same(server.pool_port, after), 20, f"the server says {after}, and before {before}, so the pool"
+        )
     finally:
         server.set_parameters(old)
         server.reload()
@@ -213,13 +215,24 @@ def test_invalid_value_changes_nothing_and_both_logs_agree(server, name):
         server.set_parameters(old)
         server.reload()
         # messages about this value must not count for the next test
-        wait_until(lambda: "parameters reloaded" in server.log()[start:].split("parameters reloaded", 1)[-1], what="a reload")
+        wait_until(
+            lambda: "parameters reloaded" in server.log()[start:].split("parameters reloaded", 1)[-1], what="a reload"
+        )
 
 
 def test_no_session_of_tls_is_resumed_and_none_is_compressed(server):
     for port in (server.port, server.pool_port):
         for version in ("-tls1_2", "-tls1_3"):
-            command = ["openssl", "s_client", "-starttls", "postgres", "-connect", f"{HOST}:{port}", version, "-reconnect"]
+            command = [
+                "openssl",
+                "s_client",
+                "-starttls",
+                "postgres",
+                "-connect",
+                f"{HOST}:{port}",
+                version,
+                "-reconnect",
+            ]
             ran = subprocess.run(command, input="", capture_output=True, text=True, timeout=30)
             # the first connection, and five reconnections
             assert re.findall(r"(?m)^(New|Reused), TLS", ran.stdout) == ["New"] * 6, ran.stdout

@@ -177,7 +177,9 @@ def relay_threads(server) -> int:
     return count
 
 
-@pytest.mark.skipif("libasan" in os.environ.get("BATON_TEST_PRELOAD", ""), reason="AddressSanitizer keeps what was freed")
+@pytest.mark.skipif(
+    "libasan" in os.environ.get("BATON_TEST_PRELOAD", ""), reason="AddressSanitizer keeps what was freed"
+)
 def test_slow_reader_slows_no_other_client_and_gets_all_rows(server):
     rows, wide = 3000, 10_000
     # a slow reader for each relay thread: the threads get clients in turn, so no thread is without a slow reader
@@ -200,7 +202,9 @@ def test_slow_reader_slows_no_other_client_and_gets_all_rows(server):
         wire.finish()
 
 
-NOT_READING = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'reads nothing' AND wait_event = 'ClientWrite'"
+NOT_READING = (
+    "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'reads nothing' AND wait_event = 'ClientWrite'"
+)
 
 
 @pytest.mark.timeout(240)

@@ -77,7 +77,22 @@ def test_pgbench_pipelines(bench, tmp_path):
     script.write_text(
         "\\startpipeline\nSELECT 1;\nSELECT abalance FROM pgbench_accounts WHERE aid = 1;\nSELECT 2;\n\\endpipeline\n"
     )
-    out = tool(bench, "pgbench", "-n", "-M", "prepared", "-f", str(script), "-c", "10", "-j", "10", "-t", "30", database="bench")
+    out = tool(
+        bench,
+        "pgbench",
+        "-n",
+        "-M",
+        "prepared",
+        "-f",
+        str(script),
+        "-c",
+        "10",
+        "-j",
+        "10",
+        "-t",
+        "30",
+        database="bench",
+    )
     assert "number of transactions actually processed: 300/300" in out, out
 
 

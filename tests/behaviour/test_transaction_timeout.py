@@ -60,7 +60,9 @@ TOO_LONG: dict[str, list[bytes]] = {
     "a_block_of_short_statements": [query("BEGIN"), *[query("SELECT pg_sleep(0.1)")] * 20],
     "a_batch_without_its_sync": [parse("SELECT pg_sleep(60)") + bind() + execute()],
     "a_statement_that_catches_errors": [
-        query("DO $$BEGIN PERFORM pg_sleep(60); EXCEPTION WHEN OTHERS OR query_canceled THEN PERFORM pg_sleep(60); END$$")
+        query(
+            "DO $$BEGIN PERFORM pg_sleep(60); EXCEPTION WHEN OTHERS OR query_canceled THEN PERFORM pg_sleep(60); END$$"
+        )
     ],
     "copy_in": [query("COPY things FROM STDIN")],
 }
@@ -123,9 +125,7 @@ def test_only_a_superuser_sets_it_and_a_reload_counts_at_once(own):
         try:
             # on each of the backends
             show = "SHOW pg_baton.transaction_timeout"
-            wait_until(
-                lambda: [session.execute(show).fetchone() for _ in range(6)] == [(LIMIT,)] * 6, what="a reload"
-            )
+            wait_until(lambda: [session.execute(show).fetchone() for _ in range(6)] == [(LIMIT,)] * 6, what="a reload")
             with pytest.raises(psycopg.Error, match="transaction timeout"):
                 session.execute("SELECT pg_sleep(60)")
         finally:

@@ -19,15 +19,9 @@ from harness.cluster import HOST
 from harness.health import wait_until
 from harness.wire import GSSENC_REQUEST, LoginFailed, Wire
 
-pytestmark = [
-    pytest.mark.pool_only,
-    pytest.mark.skipif(server_major() >= 17, reason="db_user_namespace is no more"),
-]
+pytestmark = [pytest.mark.pool_only, pytest.mark.skipif(server_major() >= 17, reason="db_user_namespace is no more")]
 
-HBA = [
-    "host all joe,joe@mydb,joe@other all scram-sha-256",
-    "host all banned@mydb all reject",
-]
+HBA = ["host all joe,joe@mydb,joe@other all scram-sha-256", "host all banned@mydb all reject"]
 ROLES = """
 CREATE EXTENSION pg_baton;
 CREATE ROLE joe LOGIN PASSWORD 'everywhere';
@@ -79,7 +73,9 @@ LET_IN = {
 def psql(conninfo: str) -> str:
     """The roles of the session, or the server's error message."""
     sql = "SELECT current_user, session_user"
-    done = subprocess.run([server_program("psql"), "-XAt", "-c", sql, conninfo], capture_output=True, text=True, timeout=60)
+    done = subprocess.run(
+        [server_program("psql"), "-XAt", "-c", sql, conninfo], capture_output=True, text=True, timeout=60
+    )
     return done.stdout.strip() or done.stderr.split("FATAL: ")[-1].strip()
 
 

@@ -36,5 +36,7 @@ def test_library_tells_its_version_without_being_preloaded(make_cluster):
     cluster = make_cluster(start=False, parameters={"shared_preload_libraries": ""})
     cluster.start(wait_for_pool=False)
     cluster.sql("CREATE EXTENSION pg_baton")
-    (row,) = cluster.sql("SELECT pg_baton_version() = installed_version FROM pg_available_extensions WHERE name = 'pg_baton'")
+    (row,) = cluster.sql(
+        "SELECT pg_baton_version() = installed_version FROM pg_available_extensions WHERE name = 'pg_baton'"
+    )
     assert row == (True,)

@@ -34,8 +34,14 @@ def build(folder: str, *command: str) -> Path:
         pytest.skip(f"{command[0]} is not installed (tools/setup test)")
     for attempt in range(BUILD_ATTEMPTS):
         time.sleep(BUILD_PAUSE_S * min(attempt, 1))
-        done = subprocess.run(command, cwd=HERE / folder, capture_output=True, text=True, stdin=subprocess.DEVNULL,
-                              timeout=BUILD_TIMEOUT_S)
+        done = subprocess.run(
+            command,
+            cwd=HERE / folder,
+            capture_output=True,
+            text=True,
+            stdin=subprocess.DEVNULL,
+            timeout=BUILD_TIMEOUT_S,
+        )
         if done.returncode == 0:
             break
     assert done.returncode == 0, f"{' '.join(command)} failed\n{done.stdout[-3000:]}\n{done.stderr[-3000:]}"
@@ -45,14 +51,26 @@ def build(folder: str, *command: str) -> Path:
 def run(server: Cluster, folder: Path, *command: str) -> dict[str, str]:
     """Runs a program against the pool: case name to "ok" or what went wrong."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith("PG")}
-    environment.update(PGHOST=HOST, PGPORT=str(server.pool_port), PGUSER=SUPERUSER, PGDATABASE="postgres",
-                       PGSSLMODE=getattr(server, "sslmode", "disable"))
+    environment.update(
+        PGHOST=HOST,
+        PGPORT=str(server.pool_port),
+        PGUSER=SUPERUSER,
+        PGDATABASE="postgres",
+        PGSSLMODE=getattr(server, "sslmode", "disable"),
+    )
     if getattr(server, "authority", ""):
         # node-postgres asks whose certificate it is by any sslmode
         environment["NODE_EXTRA_CA_CERTS"] = str(server.authority)
     try:
-        done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True,
-                              stdin=subprocess.DEVNULL, timeout=RUN_TIMEOUT_S)
+        done = subprocess.run(
+            command,
+            cwd=folder,
+            env=environment,
+            capture_output=True,
+            text=True,
+            stdin=subprocess.DEVNULL,
+            timeout=RUN_TIMEOUT_S,
+        )
         output, errors = done.stdout, done.stderr
     except subprocess.TimeoutExpired as expired:
         output = (expired.stdout or b"").decode("utf-8", "replace")

@@ -53,9 +53,11 @@ def drop(cluster) -> None:
 
 def is_asleep(pid: int) -> bool:
     """True if the process has been in a wait of the kernel for a second or longer."""
+
     def switches() -> str:
         status = Path(f"/proc/{pid}/status").read_text()
         return "".join(line for line in status.splitlines() if line.startswith(("State", "voluntary")))
+
     before = switches()
     time.sleep(1)
     return "sleeping" in before and before == switches()
@@ -190,7 +192,9 @@ def test_process_that_was_just_starting_holds_up_no_barrier(cluster):
         admin = Wire.login(HOST, cluster.port)
         debugger = subprocess.Popen(
             ["gdb", "-p", str(cluster.postmaster_pid()), "-batch", "-nx", "-x", str(script)],
-            stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
         )
         try:
             wait_until((directory / "attached").exists, what="gdb is attached")
@@ -206,8 +210,10 @@ def test_process_that_was_just_starting_holds_up_no_barrier(cluster):
             wait_until((directory / "reached").exists, what="a process is about to enter itself")
             admin.send(query("DROP DATABASE wanted"))
             wait_until(
-                lambda: witness.query("SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'ProcSignalBarrier'")
-                == [["1"]],
+                lambda: (
+                    witness.query("SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'ProcSignalBarrier'")
+                    == [["1"]]
+                ),
                 what="the statement waits for the others",
             )
             (directory / "go").touch()

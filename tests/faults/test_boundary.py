@@ -69,7 +69,8 @@ def test_listener_leaving_as_notified_costs_no_session_an_answer(cluster):
         finally:
             os.kill(int(pid), signal.SIGCONT)
         wait_until(
-            lambda: cluster.sql("SELECT count(*) FROM pg_baton_sessions") == [(1,)], what="the listener's session has ended"
+            lambda: cluster.sql("SELECT count(*) FROM pg_baton_sessions") == [(1,)],
+            what="the listener's session has ended",
         )
         assert other.query("INSERT INTO done VALUES (1) RETURNING a") == [["1"]]
     assert cluster.sql("SELECT a FROM done") == [(1,)]

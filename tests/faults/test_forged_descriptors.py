@@ -48,8 +48,7 @@ def marked(pid: int) -> int:
 class World:
     def __init__(self, make_cluster, **parameters) -> None:
         self.cluster = make_cluster(
-            parameters={"pg_baton.max_backends": 1} | parameters,
-            hba=["local all all trust", "host all all all trust"],
+            parameters={"pg_baton.max_backends": 1} | parameters, hba=["local all all trust", "host all all all trust"]
         )
         self.cluster.sql("CREATE EXTENSION pg_baton")
         self.cluster.sql("CREATE DATABASE another TEMPLATE template0")
@@ -90,8 +89,15 @@ class World:
             found = self.impostor.borrowed(int(number))
             if found is None:
                 continue
-            pair = struct.unpack("=iII", found.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))[0] == self.impostor.pid
-            if pair and found.type == socket.SOCK_SEQPACKET and not found.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
+            pair = (
+                struct.unpack("=iII", found.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))[0]
+                == self.impostor.pid
+            )
+            if (
+                pair
+                and found.type == socket.SOCK_SEQPACKET
+                and not found.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN)
+            ):
                 return found
             found.close()
         raise AssertionError("there is no ready queue")
@@ -233,7 +239,16 @@ def sockets_of_all_kinds() -> Iterator[dict[str, int]]:
         }
 
 
-SILENT = ("packets", "datagrams", "not connected", "listening", "an epoll", "an eventfd", "a pipe to read", "a pipe to write")
+SILENT = (
+    "packets",
+    "datagrams",
+    "not connected",
+    "listening",
+    "an epoll",
+    "an eventfd",
+    "a pipe to read",
+    "a pipe to write",
+)
 
 
 def test_no_content_of_a_queue_harms_another_pool(make_cluster, mark):
@@ -277,7 +292,13 @@ def test_no_content_of_a_queue_harms_another_pool(make_cluster, mark):
     own = int.from_bytes(b"OWNOWNOW", "little")
     for what, (packet,) in each(0).items():
         forge(what, packet, [mark])
-    names = {"no session": 0, "its own": own, "nobody's": others + (1 << 32), "out of range": 2**64 - 1, "no generation": others & 0xFFFFFFFF}
+    names = {
+        "no session": 0,
+        "its own": own,
+        "nobody's": others + (1 << 32),
+        "out of range": 2**64 - 1,
+        "no generation": others & 0xFFFFFFFF,
+    }
     for whose, name in names.items():
         for count in (0, 1, 2, 10, 12, 200):
             forge(f"{count} descriptors for {whose}", frame("ASSIGN", name), [mark] * count)

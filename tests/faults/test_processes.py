@@ -240,7 +240,8 @@ def test_session_in_first_transaction_outlives_the_dispatcher(cluster):
         lock.execute("SELECT pg_advisory_lock(7)")
         session.send(query("SELECT pg_advisory_xact_lock(7), 'first'"))
         wait_until(
-            lambda: cluster.sql("SELECT count(*) FROM pg_locks WHERE NOT granted") == [(1,)], what="it waits for the lock"
+            lambda: cluster.sql("SELECT count(*) FROM pg_locks WHERE NOT granted") == [(1,)],
+            what="it waits for the lock",
         )
         replace_dispatcher(cluster)
         lock.execute("SELECT pg_advisory_unlock(7)")

@@ -164,7 +164,15 @@ def test_no_lie_about_the_whole_memory_crashes_the_server(make_cluster):
     liar = Liar(make_cluster)
 
     def lies(session: int):
-        for field in ("magic", "session_slots", "total_size", "session_offset", "heap_offset", "heap_used", "heap_limit"):
+        for field in (
+            "magic",
+            "session_slots",
+            "total_size",
+            "session_offset",
+            "heap_offset",
+            "heap_used",
+            "heap_limit",
+        ):
             for value in (*NUMBERS, 2**40, 2**63, 2**64 - 4096):
                 yield f"{field} {value}", [liar.number("BatonArenaHeader", 0, field, value)]
 

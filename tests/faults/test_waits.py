@@ -35,10 +35,13 @@ def handed_over(server, **options) -> Wire:
 def wait_for_event(server, event: str) -> None:
     """Until a backend waits for its client within a command."""
     wait_until(
-        lambda: server.sql(
-            "SELECT count(*) FROM pg_stat_activity a JOIN pg_baton_backends b ON a.pid = b.session_pid"
-            f" WHERE wait_event = '{event}' AND b.state = 'busy'"
-        )[0][0] > 0,
+        lambda: (
+            server.sql(
+                "SELECT count(*) FROM pg_stat_activity a JOIN pg_baton_backends b ON a.pid = b.session_pid"
+                f" WHERE wait_event = '{event}' AND b.state = 'busy'"
+            )[0][0]
+            > 0
+        ),
         what=f"a backend waits for {event}",
     )
 

@@ -42,19 +42,41 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--seconds", type=float, help="go on for so long")
     parser.add_argument("--episode", type=int, default=STEPS_AN_EPISODE, help="operations an episode [%(default)s]")
     parser.add_argument("--sessions", type=int, help=f"[{SESSIONS}, {SESSIONS_OF_ROLES} with --roles]")
-    parser.add_argument("--against", choices=("pool", "direct", "broken"), default="pool",
-                        help="what to compare direct connections with [pool]")
+    parser.add_argument(
+        "--against",
+        choices=("pool", "direct", "broken"),
+        default="pool",
+        help="what to compare direct connections with [pool]",
+    )
     parser.add_argument("--normal", action="store_true", help="without forced migration")
-    parser.add_argument("--tls", action="store_true", default=tls_wanted(),
-                        help="all sessions by TLS; so with BATON_TEST_TLS=1")
-    parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help="a parameter of the pool's server")
-    parser.add_argument("--ddl", type=float, default=DDL_SHARE, metavar="SHARE",
-                        help="of operations that are or depend on DDL beside sessions [%(default)s]")
-    parser.add_argument("--roles", type=float, default=0.0, metavar="SHARE",
-                        help="the same, of roles: sessions of many roles in one database, on few backends")
-    parser.add_argument("--shut-out", action="store_true",
-                        help="with --roles: roles are kept from logging in, renamed and dropped while sessions of theirs live")
-    parser.add_argument("--counts", action="store_true", help="say how many operations of each kind there were about DDL")
+    parser.add_argument(
+        "--tls", action="store_true", default=tls_wanted(), help="all sessions by TLS; so with BATON_TEST_TLS=1"
+    )
+    parser.add_argument(
+        "--set", action="append", default=[], metavar="NAME=VALUE", help="a parameter of the pool's server"
+    )
+    parser.add_argument(
+        "--ddl",
+        type=float,
+        default=DDL_SHARE,
+        metavar="SHARE",
+        help="of operations that are or depend on DDL beside sessions [%(default)s]",
+    )
+    parser.add_argument(
+        "--roles",
+        type=float,
+        default=0.0,
+        metavar="SHARE",
+        help="the same, of roles: sessions of many roles in one database, on few backends",
+    )
+    parser.add_argument(
+        "--shut-out",
+        action="store_true",
+        help="with --roles: roles are kept from logging in, renamed and dropped while sessions of theirs live",
+    )
+    parser.add_argument(
+        "--counts", action="store_true", help="say how many operations of each kind there were about DDL"
+    )
     parser.add_argument("--script", type=Path, help="run a kept script instead")
     parser.add_argument("--no-seeds", action="store_true", help="do not run the kept scripts first")
     parser.add_argument("--no-shrink", action="store_true")
@@ -88,9 +110,12 @@ class Fuzzer:
         if pooled:
             # A dedicated session or a session in a transaction keeps its backend;
             # forced migration needs two more.
-            pool = {"pg_baton.max_backends": BACKENDS_OF_ROLES if options.roles else options.sessions + 3,
-                    "pg_baton.force_migration": not options.normal,
-                    "pg_baton.force_role_changes": bool(options.roles) and not options.normal, **pool}
+            pool = {
+                "pg_baton.max_backends": BACKENDS_OF_ROLES if options.roles else options.sessions + 3,
+                "pg_baton.force_migration": not options.normal,
+                "pg_baton.force_role_changes": bool(options.roles) and not options.normal,
+                **pool,
+            }
         # Forced migration needs a backend that no session holds.
         most = int(pool.get("pg_baton.max_backends", BACKENDS_OF_ROLES if options.roles else options.sessions + 3))
         self.backends = most if options.normal else max(most - 1, 1)
@@ -115,8 +140,9 @@ class Fuzzer:
         pids = "pg_baton.test_constants=break_process_ids=1" not in self.options.set
         return Episode(
             World(self.direct, "direct", self.direct.port, count, DATABASE, pids, self.options.tls, roles),
-            world(self.other, self.options.against, self.other.pool_port, count, DATABASE, pids,
-                  self.options.tls, roles),
+            world(
+                self.other, self.options.against, self.other.pool_port, count, DATABASE, pids, self.options.tls, roles
+            ),
             self.options.shut_out,
         )
 
@@ -131,8 +157,9 @@ class Fuzzer:
         """Runs a generated episode; False if it found a difference."""
         episode = self.episode()
         try:
-            difference = episode.run(episode.generate(seed, steps, self.backends,
-                                                     self.options.ddl or self.options.roles), self.count)
+            difference = episode.run(
+                episode.generate(seed, steps, self.backends, self.options.ddl or self.options.roles), self.count
+            )
         finally:
             episode.close()
             self.migrations += episode.other.migrations
@@ -168,8 +195,12 @@ class Fuzzer:
         now = time.monotonic()
         if now - self.shown > 5:
             self.shown = now
-            print(f"fuzz: {self.steps} operations, {self.episodes} episodes, {self.differences} differences,"
-                  f" {self.steps / (now - self.started):.0f}/s", file=sys.stderr, flush=True)
+            print(
+                f"fuzz: {self.steps} operations, {self.episodes} episodes, {self.differences} differences,"
+                f" {self.steps / (now - self.started):.0f}/s",
+                file=sys.stderr,
+                flush=True,
+            )
 
     def kept_scripts(self) -> None:
         """Runs the scripts that once found a bug."""
@@ -227,13 +258,19 @@ def main() -> int:
         for kind, count in sorted(fuzzer.counts.items()):
             print(f"fuzz: {count:7} {kind}, {fuzzer.failed[kind]} of them with an error")
     seconds = time.monotonic() - fuzzer.started
-    print(f"fuzz: {fuzzer.steps} operations in {fuzzer.episodes} episodes, {fuzzer.differences} differences,"
-          f" {fuzzer.loose} not compared, {fuzzer.migrations} migrations of sessions open at an episode's end,"
-          f" {seconds:.0f} s", flush=True)
+    print(
+        f"fuzz: {fuzzer.steps} operations in {fuzzer.episodes} episodes, {fuzzer.differences} differences,"
+        f" {fuzzer.loose} not compared, {fuzzer.migrations} migrations of sessions open at an episode's end,"
+        f" {seconds:.0f} s",
+        flush=True,
+    )
     if options.against == "pool":
         is_long = fuzzer.longest_turn_us > LONGEST_TURN_US
-        print(f"fuzz: the dispatcher's longest turn: {fuzzer.longest_turn_us} us"
-              f"{f', MORE THAN {LONGEST_TURN_US}' if is_long else ''}", flush=True)
+        print(
+            f"fuzz: the dispatcher's longest turn: {fuzzer.longest_turn_us} us"
+            f"{f', MORE THAN {LONGEST_TURN_US}' if is_long else ''}",
+            flush=True,
+        )
     # A broken world tests the fuzzer itself: it must find differences.
     return int((fuzzer.differences == 0) == (options.against == "broken"))
 

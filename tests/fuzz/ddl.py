@@ -26,8 +26,17 @@ class DdlGenerator(Generator):
     """A generator that knows of DDL beside sessions."""
 
     DDL_KINDS = (
-        ("change", 12), ("own_change", 4), ("own", 1), ("ask", 12), ("prepare", 14), ("run_prepared", 22), ("wrapped", 16),
-        ("call", 14), ("setting", 4), ("leave", 6), ("statistics", 1),
+        ("change", 12),
+        ("own_change", 4),
+        ("own", 1),
+        ("ask", 12),
+        ("prepare", 14),
+        ("run_prepared", 22),
+        ("wrapped", 16),
+        ("call", 14),
+        ("setting", 4),
+        ("leave", 6),
+        ("statistics", 1),
     )
 
     GROUPS = words.GROUPS
@@ -37,8 +46,9 @@ class DdlGenerator(Generator):
     # The users that may change the objects of the groups.
     MIGHTY: tuple[str, ...] = ("postgres",)
 
-    def __init__(self, seed: int, sessions: int, database: str, backends: int, pids: bool,
-                 history: History, share: float) -> None:
+    def __init__(
+        self, seed: int, sessions: int, database: str, backends: int, pids: bool, history: History, share: float
+    ) -> None:
         super().__init__(seed, sessions, database, backends, pids)
         self.history = history
         self.share = share
@@ -90,8 +100,11 @@ class DdlGenerator(Generator):
     def _common(self, views: list[SessionView]) -> Operation:
         operation = super().next(views)
         view = views[operation.session]
-        if operation.connect is None and view.status == "I" and (
-                self.history.verdict(operation.session, About(), True, True) is Verdict.SKIP):
+        if (
+            operation.connect is None
+            and view.status == "I"
+            and (self.history.verdict(operation.session, About(), True, True) is Verdict.SKIP)
+        ):
             return self._ddl_leave(operation.session)
         return operation
 
@@ -108,32 +121,53 @@ class DdlGenerator(Generator):
     def _ddl_change(self, session: int) -> Operation:
         group, change = self._pick(self.changes)
         sql = change.sql.replace(":database", self.database)
-        return Operation(session, f"admin: {sql}", (wire.query(sql),),
-                         about=About(admin=True, changes=change.untold, shuts_out=change.shuts_out,
-                                     kind=f"{group.name}: change"))
+        return Operation(
+            session,
+            f"admin: {sql}",
+            (wire.query(sql),),
+            about=About(admin=True, changes=change.untold, shuts_out=change.shuts_out, kind=f"{group.name}: change"),
+        )
 
     def _ddl_own_change(self, session: int) -> Operation | None:
         if self.users[session] not in self.MIGHTY and self.random.random() < 0.9:
             return None
         group, change = self._pick(self.changes)
         sql = change.sql.replace(":database", self.database)
-        return Operation(session, sql, (wire.query(sql),),
-                         about=About(changes=change.untold, shuts_out=change.shuts_out, alters=True,
-                                     kind=f"{group.name}: change by a session"))
+        return Operation(
+            session,
+            sql,
+            (wire.query(sql),),
+            about=About(
+                changes=change.untold,
+                shuts_out=change.shuts_out,
+                alters=True,
+                kind=f"{group.name}: change by a session",
+            ),
+        )
 
     def _ddl_own(self, session: int) -> Operation | None:
         if not self.own:
             return None
         group, change = self._pick(self.own)
-        return Operation(session, change.sql, (wire.query(change.sql),),
-                         about=About(own_changes=change.untold, kind=f"{group.name}: of one session"))
+        return Operation(
+            session,
+            change.sql,
+            (wire.query(change.sql),),
+            about=About(own_changes=change.untold, kind=f"{group.name}: of one session"),
+        )
 
     def _ddl_setting(self, session: int) -> Operation:
         if self.random.random() < 0.3:
             text, about = f"SET app.tenant = '{self._pick(words.TENANTS)}'", About(own_changes=("tenant",), topics=())
         else:
-            text = self._pick(("SET app.region = 'north'", "SET app.region = 'south'", "SET LOCAL app.region = 'south'",
-                               "RESET app.region"))
+            text = self._pick(
+                (
+                    "SET app.region = 'north'",
+                    "SET app.region = 'south'",
+                    "SET LOCAL app.region = 'south'",
+                    "RESET app.region",
+                )
+            )
             about = About()
         return Operation(session, text, (wire.query(text),), about=about)
 
@@ -160,8 +194,11 @@ class DdlGenerator(Generator):
         elif form == 3:
             self._query(script, f"DO $do$BEGIN RAISE NOTICE '%', ({self._text_of(use)}); END$do$")
         elif form == 4:
-            self._query(script, f"DECLARE ddl_cursor CURSOR WITH HOLD FOR {self._text_of(use)}; FETCH ALL FROM ddl_cursor;"
-                                " CLOSE ddl_cursor")
+            self._query(
+                script,
+                f"DECLARE ddl_cursor CURSOR WITH HOLD FOR {self._text_of(use)}; FETCH ALL FROM ddl_cursor;"
+                " CLOSE ddl_cursor",
+            )
         else:
             self._parsed(script, "", use)
             self._bound(script, "", use)
@@ -169,7 +206,9 @@ class DdlGenerator(Generator):
             # Any later operation may bind the unnamed statement, and its age is not recorded.
             script.add("Parse '': SELECT 1", wire.parse("SELECT 1"))
             script.sync()
-        return self._done(session, script, About(topics=use.topics, writes=use.writes, asks=True, kind=f"{group.name}: asked"))
+        return self._done(
+            session, script, About(topics=use.topics, writes=use.writes, asks=True, kind=f"{group.name}: asked")
+        )
 
     def _ddl_prepare(self, session: int) -> Operation | None:
         if not self.uses:
@@ -199,8 +238,11 @@ class DdlGenerator(Generator):
         held.append((name, group, use, by_protocol))
         for _ in range(self._pick((0, 1, 1, 2, 7))):
             self._run(script, name, use, by_protocol)
-        return self._done(session, script, About(topics=use.topics, makes=name, writes=use.writes, asks=True,
-                                                  kind=f"{group.name}: prepared"))
+        return self._done(
+            session,
+            script,
+            About(topics=use.topics, makes=name, writes=use.writes, asks=True, kind=f"{group.name}: prepared"),
+        )
 
     def _ddl_run_prepared(self, session: int) -> Operation | None:
         if not self.prepared[session]:
@@ -209,8 +251,11 @@ class DdlGenerator(Generator):
         script = Script()
         for _ in range(self._pick((1, 1, 2, 7))):
             self._run(script, name, use, by_protocol)
-        return self._done(session, script, About(topics=use.topics, keeper=name, writes=use.writes, asks=True,
-                                                  kind=f"{group.name}: executed"))
+        return self._done(
+            session,
+            script,
+            About(topics=use.topics, keeper=name, writes=use.writes, asks=True, kind=f"{group.name}: executed"),
+        )
 
     def _parsed(self, script: Script, name: str, use: Use) -> None:
         script.add(f"Parse {name!r}: {use.query}", wire.parse(use.query, name, [TEXT_OID] if use.values else []))
@@ -243,8 +288,11 @@ class DdlGenerator(Generator):
         for _ in range(self._pick((1, 1, 2, 7))):
             argument = quote(self._pick(use.values)) if use.values else ""
             self._query(script, f"SELECT public.{function}_{number}({argument}) -- {use.query[:60]}")
-        return self._done(session, script, About(topics=use.topics, keeper=SESSION, writes=use.writes, asks=True,
-                                                  kind=f"{group.name}: by a function"))
+        return self._done(
+            session,
+            script,
+            About(topics=use.topics, keeper=SESSION, writes=use.writes, asks=True, kind=f"{group.name}: by a function"),
+        )
 
     def _ddl_call(self, session: int) -> Operation | None:
         if not self.calls:
@@ -253,8 +301,11 @@ class DdlGenerator(Generator):
         script = Script()
         for _ in range(self._pick((1, 1, 2, 7))):
             self._query(script, call.sql)
-        return self._done(session, script, About(topics=call.topics, keeper=SESSION, value=call.value, asks=True,
-                                                  kind=f"{group.name}: by a function"))
+        return self._done(
+            session,
+            script,
+            About(topics=call.topics, keeper=SESSION, value=call.value, asks=True, kind=f"{group.name}: by a function"),
+        )
 
     def _ddl_statistics(self, session: int) -> Operation:
         script = Script()

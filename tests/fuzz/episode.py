@@ -150,8 +150,11 @@ class Episode:
             self.failed[operation.about.kind] += any(line.startswith("error") for line in direct)
         if verdict is Verdict.LOOSE:
             self.loose += 1
-        elif direct != other and "pg_stat_xact" in operation.label and (
-                other == [COUNT.sub("row [b'0']", line) for line in direct]):
+        elif (
+            direct != other
+            and "pg_stat_xact" in operation.label
+            and (other == [COUNT.sub("row [b'0']", line) for line in direct])
+        ):
             self.loose += 1
         elif direct != other:
             return Difference(step, operation, "answer", tuple(direct), tuple(other))
@@ -174,8 +177,7 @@ class Episode:
             held_direct = self.direct.settle()
             held_other = self.other.settle(held_direct)
             if held_direct != held_other:
-                return Difference(step, operation, "locks after a session's end",
-                                  tuple(held_direct), tuple(held_other))
+                return Difference(step, operation, "locks after a session's end", tuple(held_direct), tuple(held_other))
         if operation.behind or step % BUSY_STEPS == 0:
             busy = self.other.busy()
             if busy:

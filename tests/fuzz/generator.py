@@ -130,19 +130,57 @@ class Generator:
         return script.operation(session)
 
     KINDS = (
-        ("set", 22), ("reset", 6), ("probe", 14), ("show", 5), ("simple", 14), ("begin", 5),
-        ("transaction_end", 9), ("savepoint", 5), ("sql_prepare", 8), ("sql_execute", 10),
-        ("sql_deallocate", 2), ("parse", 12), ("bind_execute", 14), ("close", 2), ("unnamed_parse", 7),
-        ("unnamed_execute", 6), ("pipeline", 5), ("portal", 3), ("cursor", 6),
-        ("stock_prepare", 6), ("stock_use", 14), ("stock_drop", 3), ("sequence", 7),
-        ("temporary", 3), ("advisory", 4), ("listen", 3), ("notify", 2), ("identity", 4), ("ddl", 3),
-        ("stored_setting", 1), ("rare", 0.3), ("copy", 2), ("function_call", 1), ("random", 1),
-        ("many", 1), ("explain", 3), ("multi", 4), ("server_setting", 0.3), ("flush", 1),
+        ("set", 22),
+        ("reset", 6),
+        ("probe", 14),
+        ("show", 5),
+        ("simple", 14),
+        ("begin", 5),
+        ("transaction_end", 9),
+        ("savepoint", 5),
+        ("sql_prepare", 8),
+        ("sql_execute", 10),
+        ("sql_deallocate", 2),
+        ("parse", 12),
+        ("bind_execute", 14),
+        ("close", 2),
+        ("unnamed_parse", 7),
+        ("unnamed_execute", 6),
+        ("pipeline", 5),
+        ("portal", 3),
+        ("cursor", 6),
+        ("stock_prepare", 6),
+        ("stock_use", 14),
+        ("stock_drop", 3),
+        ("sequence", 7),
+        ("temporary", 3),
+        ("advisory", 4),
+        ("listen", 3),
+        ("notify", 2),
+        ("identity", 4),
+        ("ddl", 3),
+        ("stored_setting", 1),
+        ("rare", 0.3),
+        ("copy", 2),
+        ("function_call", 1),
+        ("random", 1),
+        ("many", 1),
+        ("explain", 3),
+        ("multi", 4),
+        ("server_setting", 0.3),
+        ("flush", 1),
         ("pids", 9),
     )
     KINDS_FAILED = (
-        ("transaction_end", 10), ("savepoint", 6), ("simple", 2), ("bind_execute", 2), ("sql_execute", 2),
-        ("unnamed_execute", 1), ("parse", 1), ("set", 1), ("probe", 1),
+        ("transaction_end", 10),
+        ("savepoint", 6),
+        ("simple", 2),
+        ("bind_execute", 2),
+        ("sql_execute", 2),
+        ("unnamed_execute", 1),
+        ("parse", 1),
+        ("set", 1),
+        ("probe", 1),
     )
 
     # -- helpers -------------------------------------------------------------
@@ -219,11 +257,25 @@ class Generator:
         texts = []
         for _ in range(self.random.randrange(2, 5)):
             name, value = self._setting()
-            texts.append(self._pick((
-                f"SET {name} = {quote(value)}", f"SET LOCAL {name} = {quote(value)}", "SELECT 1", "SELECT 1/0",
-                "COMMIT", "SAVEPOINT sp1", "ROLLBACK TO sp1", "ROLLBACK", "BEGIN", f"RESET {name}",
-                "SELECT nextval('seq_cached')", "PREPARE s1 AS SELECT 1", "DEALLOCATE s1",
-            )))
+            texts.append(
+                self._pick(
+                    (
+                        f"SET {name} = {quote(value)}",
+                        f"SET LOCAL {name} = {quote(value)}",
+                        "SELECT 1",
+                        "SELECT 1/0",
+                        "COMMIT",
+                        "SAVEPOINT sp1",
+                        "ROLLBACK TO sp1",
+                        "ROLLBACK",
+                        "BEGIN",
+                        f"RESET {name}",
+                        "SELECT nextval('seq_cached')",
+                        "PREPARE s1 AS SELECT 1",
+                        "DEALLOCATE s1",
+                    )
+                )
+            )
         self._query(script, "; ".join(texts))
 
     def _many(self, script: Script) -> None:
@@ -279,14 +331,23 @@ class Generator:
     # -- transactions -------------------------------------------------------------
 
     def _begin(self, script: Script) -> None:
-        self._either(script, self._pick((
-            "BEGIN", "BEGIN", "START TRANSACTION ISOLATION LEVEL SERIALIZABLE", "BEGIN READ ONLY",
-            "BEGIN ISOLATION LEVEL REPEATABLE READ",
-        )))
+        self._either(
+            script,
+            self._pick(
+                (
+                    "BEGIN",
+                    "BEGIN",
+                    "START TRANSACTION ISOLATION LEVEL SERIALIZABLE",
+                    "BEGIN READ ONLY",
+                    "BEGIN ISOLATION LEVEL REPEATABLE READ",
+                )
+            ),
+        )
 
     def _transaction_end(self, script: Script) -> None:
-        self._either(script, self._pick(("COMMIT", "COMMIT", "ROLLBACK", "ROLLBACK", "COMMIT AND CHAIN",
-                                         "ROLLBACK AND CHAIN")))
+        self._either(
+            script, self._pick(("COMMIT", "COMMIT", "ROLLBACK", "ROLLBACK", "COMMIT AND CHAIN", "ROLLBACK AND CHAIN"))
+        )
 
     def _savepoint(self, script: Script) -> None:
         name = self._pick(words.SAVEPOINTS)
@@ -335,8 +396,7 @@ class Generator:
     def _add_bind_execute(self, script: Script, name: str, kinds: tuple[str, ...]) -> None:
         values = [self._argument(kind) for kind in kinds]
         result_formats = [1] if self.random.random() < 0.15 else []
-        script.add(f"Bind {name!r} {values} {result_formats}",
-                   wire.bind(values, name, result_formats=result_formats))
+        script.add(f"Bind {name!r} {values} {result_formats}", wire.bind(values, name, result_formats=result_formats))
         if self.random.random() < 0.4:
             script.add("Describe portal", wire.describe_portal())
         rows = self._pick((0, 0, 0, 2))
@@ -381,8 +441,18 @@ class Generator:
                 text = f"SELECT set_config({quote(name)}, {quote(value)}, false)"
                 script.add(text, wire.parse(text) + wire.bind() + wire.execute())
             elif choice == 1:
-                text = self._pick(("SELECT 1/0", "BEGIN", "COMMIT", "ROLLBACK", "SELECT 42", "DISCARD ALL",
-                                   "DEALLOCATE ALL", "SELECT nextval('seq_cached')"))
+                text = self._pick(
+                    (
+                        "SELECT 1/0",
+                        "BEGIN",
+                        "COMMIT",
+                        "ROLLBACK",
+                        "SELECT 42",
+                        "DISCARD ALL",
+                        "DEALLOCATE ALL",
+                        "SELECT nextval('seq_cached')",
+                    )
+                )
                 script.add(text, wire.parse(text) + wire.bind() + wire.execute())
             elif choice == 2:
                 name = self._pick(words.STATEMENT_NAMES)
@@ -422,45 +492,86 @@ class Generator:
 
     def _cursor(self, script: Script) -> None:
         name = self._pick(words.PORTAL_NAMES)
-        self._either(script, self._pick((
-            f"DECLARE {name} CURSOR WITH HOLD FOR SELECT a FROM shared ORDER BY a",
-            f"DECLARE {name} SCROLL CURSOR FOR SELECT a FROM shared ORDER BY a",
-            f"DECLARE {name} BINARY CURSOR WITH HOLD FOR SELECT 1",
-            f"FETCH 3 FROM {name}", f"FETCH ALL FROM {name}", f"MOVE BACKWARD 1 IN {name}",
-            f"CLOSE {name}", f"CLOSE {name}", "CLOSE ALL",
-            "SELECT opens_cursor()", 'FETCH ALL IN "opened"',
-        )))
+        self._either(
+            script,
+            self._pick(
+                (
+                    f"DECLARE {name} CURSOR WITH HOLD FOR SELECT a FROM shared ORDER BY a",
+                    f"DECLARE {name} SCROLL CURSOR FOR SELECT a FROM shared ORDER BY a",
+                    f"DECLARE {name} BINARY CURSOR WITH HOLD FOR SELECT 1",
+                    f"FETCH 3 FROM {name}",
+                    f"FETCH ALL FROM {name}",
+                    f"MOVE BACKWARD 1 IN {name}",
+                    f"CLOSE {name}",
+                    f"CLOSE {name}",
+                    "CLOSE ALL",
+                    "SELECT opens_cursor()",
+                    'FETCH ALL IN "opened"',
+                )
+            ),
+        )
 
     def _sequence(self, script: Script) -> None:
         name = self._pick(words.SEQUENCES)
-        self._either(script, self._pick((
-            f"SELECT nextval('{name}')", f"SELECT nextval('{name}')", f"SELECT nextval('{name}')",
-            f"SELECT currval('{name}')", "SELECT lastval()", f"SELECT setval('{name}', 500)",
-            f"SELECT setval('{name}', 700, false)", "DISCARD SEQUENCES",
-            f"SELECT nextval('{name}'), nextval('seq_plain'), lastval()",
-        )))
+        self._either(
+            script,
+            self._pick(
+                (
+                    f"SELECT nextval('{name}')",
+                    f"SELECT nextval('{name}')",
+                    f"SELECT nextval('{name}')",
+                    f"SELECT currval('{name}')",
+                    "SELECT lastval()",
+                    f"SELECT setval('{name}', 500)",
+                    f"SELECT setval('{name}', 700, false)",
+                    "DISCARD SEQUENCES",
+                    f"SELECT nextval('{name}'), nextval('seq_plain'), lastval()",
+                )
+            ),
+        )
 
     def _temporary(self, script: Script) -> None:
         name = self._pick(words.TEMP_TABLES)
-        self._either(script, self._pick((
-            f"CREATE TEMP TABLE {name} (a int, b text)",
-            f"CREATE TEMP TABLE IF NOT EXISTS {name} ON COMMIT DROP AS SELECT 5 AS a, 'temp' AS b",
-            f"INSERT INTO pg_temp.{name} VALUES (1, 'one') RETURNING *",
-            f"SELECT * FROM pg_temp.{name}", f"DROP TABLE pg_temp.{name}", f"DROP TABLE pg_temp.{name}",
-            "CREATE TEMP SEQUENCE seq_cached", "DROP SEQUENCE pg_temp.seq_cached", "DISCARD TEMP",
-            "CREATE TEMP VIEW temporary_view AS SELECT 1 AS one", "DROP VIEW pg_temp.temporary_view",
-            "CREATE FUNCTION pg_temp.seven() RETURNS int LANGUAGE sql AS 'SELECT 7'", "SELECT pg_temp.seven()",
-            "DROP FUNCTION pg_temp.seven()", "CREATE TYPE pg_temp.pair AS (a int, b int)", "DROP TYPE pg_temp.pair",
-        )))
+        self._either(
+            script,
+            self._pick(
+                (
+                    f"CREATE TEMP TABLE {name} (a int, b text)",
+                    f"CREATE TEMP TABLE IF NOT EXISTS {name} ON COMMIT DROP AS SELECT 5 AS a, 'temp' AS b",
+                    f"INSERT INTO pg_temp.{name} VALUES (1, 'one') RETURNING *",
+                    f"SELECT * FROM pg_temp.{name}",
+                    f"DROP TABLE pg_temp.{name}",
+                    f"DROP TABLE pg_temp.{name}",
+                    "CREATE TEMP SEQUENCE seq_cached",
+                    "DROP SEQUENCE pg_temp.seq_cached",
+                    "DISCARD TEMP",
+                    "CREATE TEMP VIEW temporary_view AS SELECT 1 AS one",
+                    "DROP VIEW pg_temp.temporary_view",
+                    "CREATE FUNCTION pg_temp.seven() RETURNS int LANGUAGE sql AS 'SELECT 7'",
+                    "SELECT pg_temp.seven()",
+                    "DROP FUNCTION pg_temp.seven()",
+                    "CREATE TYPE pg_temp.pair AS (a int, b int)",
+                    "DROP TYPE pg_temp.pair",
+                )
+            ),
+        )
 
     def _advisory(self, script: Script) -> None:
         key = self.random.randrange(3)
-        self._either(script, self._pick((
-            f"SELECT pg_try_advisory_lock({key})", f"SELECT pg_try_advisory_lock_shared({key})",
-            f"SELECT pg_try_advisory_xact_lock({key})", f"SELECT pg_advisory_unlock({key})",
-            f"SELECT pg_advisory_unlock({key})", f"SELECT pg_advisory_unlock_shared({key})",
-            "SELECT pg_advisory_unlock_all()",
-        )))
+        self._either(
+            script,
+            self._pick(
+                (
+                    f"SELECT pg_try_advisory_lock({key})",
+                    f"SELECT pg_try_advisory_lock_shared({key})",
+                    f"SELECT pg_try_advisory_xact_lock({key})",
+                    f"SELECT pg_advisory_unlock({key})",
+                    f"SELECT pg_advisory_unlock({key})",
+                    f"SELECT pg_advisory_unlock_shared({key})",
+                    "SELECT pg_advisory_unlock_all()",
+                )
+            ),
+        )
 
     def _listen(self, script: Script) -> None:
         channel = self._pick(words.CHANNELS)
@@ -469,23 +580,36 @@ class Generator:
     def _notify(self, script: Script) -> None:
         channel = self._pick(words.CHANNELS)
         payload = self.random.randrange(1000)
-        self._either(script, self._pick((f"NOTIFY {channel}, '{payload}'", f"SELECT pg_notify('{channel}', '{payload}')")))
+        self._either(
+            script, self._pick((f"NOTIFY {channel}, '{payload}'", f"SELECT pg_notify('{channel}', '{payload}')"))
+        )
 
     def _identity(self, script: Script) -> None:
         role = self._pick(self.ROLES)
-        self._either(script, self._pick((
-            f"SET ROLE {role}", f"SET ROLE {role}", f"SET LOCAL ROLE {role}", f"SET SESSION AUTHORIZATION {role}",
-            f"SET LOCAL SESSION AUTHORIZATION {role}", "RESET ROLE", "RESET SESSION AUTHORIZATION",
-            f"SELECT set_config('role', '{role}', false)",
-        )))
+        self._either(
+            script,
+            self._pick(
+                (
+                    f"SET ROLE {role}",
+                    f"SET ROLE {role}",
+                    f"SET LOCAL ROLE {role}",
+                    f"SET SESSION AUTHORIZATION {role}",
+                    f"SET LOCAL SESSION AUTHORIZATION {role}",
+                    "RESET ROLE",
+                    "RESET SESSION AUTHORIZATION",
+                    f"SELECT set_config('role', '{role}', false)",
+                )
+            ),
+        )
 
     def _ddl(self, script: Script) -> None:
         self._query(script, self._pick(words.DDL).replace(":database", self.database))
 
     def _stored_setting(self, script: Script) -> None:
         setting = self._pick(words.STORED_SETTINGS)
-        whom = self._pick(("ROLE alice", "ROLE bob", f"DATABASE {self.database}",
-                           f"ROLE alice IN DATABASE {self.database}"))
+        whom = self._pick(
+            ("ROLE alice", "ROLE bob", f"DATABASE {self.database}", f"ROLE alice IN DATABASE {self.database}")
+        )
         self._query(script, f"ALTER {whom} SET {setting}")
 
     def _rare(self, script: Script) -> None:

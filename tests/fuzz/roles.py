@@ -17,9 +17,14 @@ from .history import About
 # The numbers of roles that sessions of an episode have, and the options that some of these sessions ask for at startup.
 ROLES_AN_EPISODE = (8, 12, 16)
 STARTUP = (
-    ("options", "-c role=r_team"), ("options", "-c role=r_lone"), ("options", "-c work_mem=77kB -c app.tenant=t2"),
-    ("options", "-c log_statement=ddl"), ("search_path", "other,public"), ("application_name", "from startup"),
-    ("options", "-c app.tenant=t1"), ("options", "-c row_security=off"),
+    ("options", "-c role=r_team"),
+    ("options", "-c role=r_lone"),
+    ("options", "-c work_mem=77kB -c app.tenant=t2"),
+    ("options", "-c log_statement=ddl"),
+    ("search_path", "other,public"),
+    ("application_name", "from startup"),
+    ("options", "-c app.tenant=t1"),
+    ("options", "-c row_security=off"),
 )
 
 
@@ -34,8 +39,17 @@ class RolesGenerator(DdlGenerator):
     USERS = words.LOGIN_ROLES
     ROLES = (*words.ROLES, "postgres", "none", "nobody_such")
     DDL_KINDS = (
-        ("change", 12), ("own_change", 4), ("own", 6), ("ask", 20), ("prepare", 10), ("run_prepared", 16), ("wrapped", 14),
-        ("become", 16), ("whole", 3), ("setting", 3), ("leave", 8),
+        ("change", 12),
+        ("own_change", 4),
+        ("own", 6),
+        ("ask", 20),
+        ("prepare", 10),
+        ("run_prepared", 16),
+        ("wrapped", 14),
+        ("become", 16),
+        ("whole", 3),
+        ("setting", 3),
+        ("leave", 8),
     )
 
     def __init__(self, *arguments) -> None:
@@ -79,7 +93,9 @@ class RolesGenerator(DdlGenerator):
         return script.operation(session)
 
     def _stored_setting(self, script: Script) -> None:
-        whom = self._pick(("ROLE r_set", "ROLE r_plain", f"DATABASE {self.database}", f"ROLE r_here IN DATABASE {self.database}"))
+        whom = self._pick(
+            ("ROLE r_set", "ROLE r_plain", f"DATABASE {self.database}", f"ROLE r_here IN DATABASE {self.database}")
+        )
         self._query(script, f"ALTER {whom} SET {self._pick(vocabulary.STORED_SETTINGS)}")
 
     def _pids(self, script: Script) -> None:

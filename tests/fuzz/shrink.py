@@ -17,8 +17,9 @@ from .history import About
 Runner = Callable[[list[Operation]], Difference | None]
 
 
-def shrink(script: list[Operation], difference: Difference, run: Runner,
-           limit_s: float) -> tuple[list[Operation], Difference]:
+def shrink(
+    script: list[Operation], difference: Difference, run: Runner, limit_s: float
+) -> tuple[list[Operation], Difference]:
     """Delta debugging: leave out ever smaller parts while it still differs."""
     deadline = time.monotonic() + limit_s
     wanted = difference.signature()
@@ -38,7 +39,7 @@ def shrink(script: list[Operation], difference: Difference, run: Runner,
         start = 0
         shorter = False
         while start < len(script) - 1 and time.monotonic() < deadline:
-            candidate = script[:start] + script[min(start + part, len(script) - 1):]
+            candidate = script[:start] + script[min(start + part, len(script) - 1) :]
             found = still(candidate)
             if found:
                 script, difference, shorter = candidate[: found.step + 1], found, True
@@ -51,8 +52,9 @@ def shrink(script: list[Operation], difference: Difference, run: Runner,
 
 
 def show(script: list[Operation]) -> str:
-    return "\n".join(f"{number:4}  session {operation.session}: {operation.label}"
-                     for number, operation in enumerate(script))
+    return "\n".join(
+        f"{number:4}  session {operation.session}: {operation.label}" for number, operation in enumerate(script)
+    )
 
 
 def save(script: list[Operation], path: Path) -> None:
@@ -76,14 +78,19 @@ def save(script: list[Operation], path: Path) -> None:
 def load(path: Path) -> list[Operation]:
     return [
         Operation(
-            row["session"], row["label"],
+            row["session"],
+            row["label"],
             tuple(base64.b64decode(segment) for segment in row["segments"]),
             None if row["connect"] is None else tuple((name, value) for name, value in row["connect"]),
             row["disconnect"],
             base64.b64decode(row.get("behind", "")),
             row.get("ends"),
-            About(**{name: tuple(value) if isinstance(value, list) else value
-                     for name, value in row.get("about", {}).items()}),
+            About(
+                **{
+                    name: tuple(value) if isinstance(value, list) else value
+                    for name, value in row.get("about", {}).items()
+                }
+            ),
         )
         for row in json.loads(path.read_text())
     ]

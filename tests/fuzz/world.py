@@ -357,7 +357,8 @@ class World:
             while True:
                 rows = wire.query(
                     "SELECT user_name, application_name, state FROM pg_baton_sessions"
-                    f" WHERE database = '{self.database}' AND state NOT LIKE 'idle%'")
+                    f" WHERE database = '{self.database}' AND state NOT LIKE 'idle%'"
+                )
                 if not rows or time.monotonic() > deadline:
                     wire.finish()
                     return [str(row) for row in rows]
@@ -371,7 +372,8 @@ class World:
             while time.monotonic() < deadline:
                 running = wire.query(
                     "SELECT FROM pg_stat_activity WHERE backend_type = 'client backend'"
-                    f" AND datname = '{self.database}' AND wait_event IS NULL")
+                    f" AND datname = '{self.database}' AND wait_event IS NULL"
+                )
                 if not running:
                     break
                 time.sleep(0.005)
@@ -388,11 +390,11 @@ class World:
                 # Before the locks: an ended session surely has no locks only once the view shows it no more.
                 ours = self._watch().query(
                     "SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'client backend'"
-                    f" AND datname = '{self.database}' AND pid <> pg_backend_pid()")
+                    f" AND datname = '{self.database}' AND pid <> pg_backend_pid()"
+                )
                 all_gone = int(ours[0][0] or 0) <= sum(1 for session in self.sessions if session.wire)
             found = self._watch().query(LOCKS.format(database=self.database))
-            rows = sorted(TOAST_TABLE.sub("pg_toast_N", TEMPORARY_SCHEMA.sub("pg_temp_N", str(row)))
-                          for row in found)
+            rows = sorted(TOAST_TABLE.sub("pg_toast_N", TEMPORARY_SCHEMA.sub("pg_temp_N", str(row))) for row in found)
             done = all_gone and rows == (before if locks_elsewhere is None else locks_elsewhere)
             if done or time.monotonic() > deadline:
                 return rows

@@ -80,7 +80,11 @@ POOL_PARAMETERS = {
 # Constants that pg_baton.test_constants changes. It also takes "break_" with a check's name,
 # which the harness makes of break_self_check.
 TEST_CONSTANTS = {
-    "batch_scheduling_wait_us", "extra_idle_timeout_ms", "force_role_changes", "max_login_bytes", "message_timeout_ms",
+    "batch_scheduling_wait_us",
+    "extra_idle_timeout_ms",
+    "force_role_changes",
+    "max_login_bytes",
+    "message_timeout_ms",
 }
 
 

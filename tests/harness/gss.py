@@ -60,7 +60,10 @@ class Encrypted:
     def _negotiate(self, service: str) -> None:
         name, token = ctypes.c_void_p(), b""
         self._call(
-            "gss_import_name", ctypes.byref(Buffer.of(service.encode())), ctypes.byref(HOSTBASED_SERVICE), ctypes.byref(name)
+            "gss_import_name",
+            ctypes.byref(Buffer.of(service.encode())),
+            ctypes.byref(HOSTBASED_SERVICE),
+            ctypes.byref(name),
         )
         while True:
             said, output = Buffer.of(token), Buffer()

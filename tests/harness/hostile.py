@@ -165,9 +165,7 @@ def nobody_starts(cluster: Cluster) -> Iterator[None]:
 class Backend(Peer):
     """A backend, attached in the slot that is expected to be filled next."""
 
-    def __init__(
-        self, cluster: Cluster, memory: ControlMemory, role: int, database: int
-    ) -> None:
+    def __init__(self, cluster: Cluster, memory: ControlMemory, role: int, database: int) -> None:
         super().__init__(cluster, own_process=True)
         self.memory = memory
         found: list[int] = []

@@ -63,7 +63,8 @@ class OtherRoles:
             with session.transaction():
                 seen = session.execute(
                     "SELECT session_user, current_user, pg_catalog.current_setting('is_superuser'),"
-                    " pg_catalog.current_setting('beside.role'), pg_catalog.current_setting('beside.own')").fetchone()
+                    " pg_catalog.current_setting('beside.role'), pg_catalog.current_setting('beside.own')"
+                ).fetchone()
                 if seen != expected:
                     self.wrong.append(f"{role} sees {seen}")
             if number % 10 == 0:

@@ -55,7 +55,9 @@ def assert_closest_counts(
 ) -> None:
     """At each level the value in `given` has the effect in `expected`, as seen() shows it; `without` is the
     effect without any value."""
-    ((default,),) = cluster.sql(f"SELECT boot_val || coalesce(unit, '') FROM pg_settings WHERE name = 'pg_baton.{name}'")
+    ((default,),) = cluster.sql(
+        f"SELECT boot_val || coalesce(unit, '') FROM pg_settings WHERE name = 'pg_baton.{name}'"
+    )
     levels = [(level.format(role=role), source) for level, source in LEVELS.items()]
     (closest, _) = levels[-1]
     others = [level.format(role=role) for level in OTHERS]

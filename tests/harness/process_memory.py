@@ -44,6 +44,6 @@ def stands_in_memory(pid: int, text: bytes) -> bool:
                 try:
                     if text in os.pread(memory.fileno(), pages * PAGE, at * PAGE):
                         return True
-                except OSError:	 # the process has given the pages back meanwhile
+                except OSError:  # the process has given the pages back meanwhile
                     continue
     return False

@@ -447,12 +447,7 @@ class Wire:
     # -- login -------------------------------------------------------------
 
     def log_in(
-        self,
-        user: str,
-        database: str | None,
-        password: str | None = None,
-        protocol: int = PROTOCOL_3_0,
-        **options: str,
+        self, user: str, database: str | None, password: str | None = None, protocol: int = PROTOCOL_3_0, **options: str
     ) -> list[Message]:
         """Sends the startup packet and authenticates. Returns all messages up to Z or the end."""
         parameters = {"user": user}

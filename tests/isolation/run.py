@@ -35,6 +35,7 @@ from regress.suite import Outcome, run_mode, run_program  # noqa: E402
 DEFAULT_OUT = Path(__file__).resolve().parents[2] / "build" / "isolation"
 DATABASE = "isolation_regression"
 
+
 def program() -> Path:
     """Of the server's development package; its tester lies beside it."""
     return Path(pg_config("pkglibdir"), "pgxs", "src", "test", "isolation", "pg_isolation_regress")
@@ -97,8 +98,13 @@ def main() -> int:
     parser.add_argument("--only", choices=["direct", "forced", "normal"])
     parser.add_argument("--backends", type=int, default=20)
     parser.add_argument("--tests", default="", type=str.split)
-    parser.add_argument("--other-roles", type=int, default=0, metavar="COUNT",
-                        help="so many are at work in the suite's database by the pool meanwhile")
+    parser.add_argument(
+        "--other-roles",
+        type=int,
+        default=0,
+        metavar="COUNT",
+        help="so many are at work in the suite's database by the pool meanwhile",
+    )
     parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE")
     parser.add_argument("--out", type=Path, default=DEFAULT_OUT)
     arguments = parser.parse_args()

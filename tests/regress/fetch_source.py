@@ -87,12 +87,7 @@ def apt(tool: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     for option in options:
         command += ["-o", option]
     return subprocess.run(
-        [*command, *arguments],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        cwd=CACHE,
-        timeout=600,
+        [*command, *arguments], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=CACHE, timeout=600
     )
 
 

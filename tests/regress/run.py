@@ -38,6 +38,8 @@ from regress.suite import Outcome, run_mode, run_program  # noqa: E402
 
 HERE = Path(__file__).resolve().parent
 DEFAULT_OUT = HERE.parents[1] / "build" / "regress"
+
+
 def build_library(source: Path, directory: Path) -> None:
     """Compiles regress.so, and puts autoinc and refint beside it."""
     regress = source / "src" / "test" / "regress"
@@ -173,10 +175,16 @@ def main() -> int:
     parser.add_argument("--only", choices=["direct", "forced", "normal"], action="append", default=[])
     parser.add_argument("--backends", type=int, default=3)
     parser.add_argument("--tests", default="", type=str.split, help="names, in order (test_setup first)")
-    parser.add_argument("--tls", action="store_true", default=tls_wanted(),
-                        help="through the pool by TLS; so with BATON_TEST_TLS=1")
-    parser.add_argument("--other-roles", type=int, default=0, metavar="COUNT",
-                        help="so many are at work in the suite's database by the pool meanwhile")
+    parser.add_argument(
+        "--tls", action="store_true", default=tls_wanted(), help="through the pool by TLS; so with BATON_TEST_TLS=1"
+    )
+    parser.add_argument(
+        "--other-roles",
+        type=int,
+        default=0,
+        metavar="COUNT",
+        help="so many are at work in the suite's database by the pool meanwhile",
+    )
     parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE")
     parser.add_argument("--out", type=Path, default=DEFAULT_OUT)
     arguments = parser.parse_args()

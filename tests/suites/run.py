@@ -182,13 +182,23 @@ USE_TZ = False
         environment = {"PGHOST": HOST, "PGPORT": str(port), "PGUSER": SUPERUSER, "PGDATABASE": database}
         labels = sorted(re.sub(r"\w+ \((.*)\)", r"\1", test) for test in tests) or list(self.labels)
         return (
-            ["../../venv/bin/python", "runtests.py", "--settings=baton_settings", "--parallel=1", "-v2", "--noinput", *labels],
+            [
+                "../../venv/bin/python",
+                "runtests.py",
+                "--settings=baton_settings",
+                "--parallel=1",
+                "-v2",
+                "--noinput",
+                *labels,
+            ],
             work / "source/tests",
             environment,
         )
 
     def outcomes(self, output: str) -> dict[str, str]:
-        lines = re.findall(r"^(test\w* \(\S+\)).*?\.\.\. (ok|FAIL|ERROR|skipped|expected failure)", output, re.MULTILINE | re.DOTALL)
+        lines = re.findall(
+            r"^(test\w* \(\S+\)).*?\.\.\. (ok|FAIL|ERROR|skipped|expected failure)", output, re.MULTILINE | re.DOTALL
+        )
         return dict(lines)
 
 
@@ -220,7 +230,12 @@ SUITES: dict[str, Suite] = {
     "sqlalchemy": PytestSuite(
         "SQLAlchemy",
         "2.1.9",
-        ("CREATE SCHEMA test_schema", "CREATE SCHEMA test_schema_2", "CREATE EXTENSION hstore", "CREATE EXTENSION citext"),
+        (
+            "CREATE SCHEMA test_schema",
+            "CREATE SCHEMA test_schema_2",
+            "CREATE EXTENSION hstore",
+            "CREATE EXTENSION citext",
+        ),
         needs=("pytest", "pytest-timeout", "psycopg[binary]==3.3.9", "asyncpg", "greenlet"),
         arguments=(
             "--backend-only",
@@ -314,7 +329,10 @@ def main() -> int:
             except CannotRun as why:
                 print(f"{name}: could not be run: {why}", file=sys.stderr)
                 return 2
-            print(f"{name} {suite.version}: {count} tests, {len(differ)} differ, {time.monotonic() - began:.0f} s", flush=True)
+            print(
+                f"{name} {suite.version}: {count} tests, {len(differ)} differ, {time.monotonic() - began:.0f} s",
+                flush=True,
+            )
             for line in differ:
                 print(f"  {line}")
                 status = 1

@@ -259,7 +259,9 @@ def main() -> int:
                     if mode != "direct" and "direct" in outcomes:
                         tally.compare(file, outcomes["direct"], outcome)
         print(*tally.unexpected, sep="\n", end="\n" if tally.unexpected else "")
-        print(f"{tally.same} checks the same, {tally.listed} differ as listed, {len(tally.unexpected)} differ otherwise")
+        print(
+            f"{tally.same} checks the same, {tally.listed} differ as listed, {len(tally.unexpected)} differ otherwise"
+        )
         # No check at all would prove nothing.
         return 1 if tally.unexpected or ("direct" in modes and len(modes) > 1 and not tally.same) else 0
     except (RuntimeError, OSError, subprocess.SubprocessError) as error:

@@ -99,6 +99,12 @@ STATEMENTS = {
         ["EXECUTE s"], ["PREPARE s AS SELECT 'now'::timestamptz > (SELECT max(at) FROM began)"],
         ["INSERT INTO w.began SELECT clock_timestamp()"],
     ),
+    "the_time_in_an_inlined_function": History(
+        ["CREATE TABLE w.began (at timestamptz)",
+         "CREATE FUNCTION w.g() RETURNS timestamptz LANGUAGE sql STABLE AS $$SELECT 'now'::timestamptz$$"],
+        ["EXECUTE s"], ["PREPARE s AS SELECT g() > (SELECT max(at) FROM began)"],
+        ["INSERT INTO w.began SELECT clock_timestamp()"],
+    ),
     "cast_replaced": History(
         ["CREATE TYPE w.c AS (v int)",
          "CREATE FUNCTION w.c1(w.c) RETURNS text LANGUAGE plpgsql AS $$BEGIN RETURN 'first'; END$$",
@@ -415,6 +421,13 @@ FUNCTIONS = {
         ["CREATE TABLE w.began (at timestamptz)",
          function("f", "INSERT INTO read VALUES ('now'); RETURN (SELECT max(at) > (SELECT max(at) FROM began) FROM read);"),
          "CREATE TABLE w.read (at timestamptz)"],
+        ["SELECT f()"], [],
+        ["INSERT INTO w.began SELECT clock_timestamp()"],
+    ),
+    "the_time_in_an_inlined_function": History(
+        ["CREATE TABLE w.began (at timestamptz)",
+         "CREATE FUNCTION w.g() RETURNS timestamptz LANGUAGE sql STABLE AS $$SELECT 'now'::timestamptz$$",
+         function("f", "RETURN (SELECT g() > max(at) FROM began);")],
         ["SELECT f()"], [],
         ["INSERT INTO w.began SELECT clock_timestamp()"],
     ),

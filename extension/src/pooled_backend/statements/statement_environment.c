@@ -20,6 +20,7 @@
 #include "miscadmin.h"
 #include "nodes/nodeFuncs.h"
 #include "optimizer/planner.h"
+#include "utils/builtins.h"
 #include "utils/lsyscache.h"
 #include "utils/memutils.h"
 #include "utils/syscache.h"
@@ -388,8 +389,35 @@ baton_bindings_function_constant(Query *query)
 	return bindings.functions;
 }
 
+/*
+ * May a literal in the body of a function in SQL be read as a moment? Comments,
+ * escapes and dollar quotes are not followed: with them any such word counts.
+ */
+static bool
+body_has_moment(const char *body)
+{
+	const char *end;
+
+	if (strchr(body, '\\') != NULL)
+		return true;
+	if (!has_moment_word(body, strlen(body)))
+		return false;
+	if (strstr(body, "--") != NULL || strstr(body, "/*") != NULL || strstr(body, "$") != NULL)
+		return true;
+	for (const char *begin = strchr(body, '\''); begin != NULL; begin = strchr(end + 1, '\''))
+	{
+		begin++;
+		end = strchr(begin, '\'');
+		if (end == NULL)
+			return true;
+		if (has_moment_word(begin, end - begin))
+			return true;
+	}
+	return false;
+}
+
 bool
-baton_bindings_is_users_sql(Oid function)
+baton_bindings_is_users_sql(Oid function, bool *may_have_moment)
 {
 	HeapTuple	tuple;
 	bool		result;
@@ -400,6 +428,15 @@ baton_bindings_is_users_sql(Oid function)
 	if (!HeapTupleIsValid(tuple))
 		return false;
 	result = ((Form_pg_proc) GETSTRUCT(tuple))->prolang == SQLlanguageId;
+	*may_have_moment = false;
+	/* the literals of a body BEGIN ATOMIC were read when it was created */
+	if (result && heap_attisnull(tuple, Anum_pg_proc_prosqlbody, NULL))
+	{
+		bool		no_source;
+		Datum		source = SysCacheGetAttr(PROCOID, tuple, Anum_pg_proc_prosrc, &no_source);
+
+		*may_have_moment = !no_source && body_has_moment(TextDatumGetCString(source));
+	}
 	ReleaseSysCache(tuple);
 	return result;
 }

@@ -51,8 +51,11 @@ extern bool baton_bindings_moment(Query *query, const char *text);
 /* Does it hold a function as a constant ('f'::regproc)? */
 extern bool baton_bindings_function_constant(Query *query);
 
-/* Is it a user-defined function in SQL? Reads catalogs. */
-extern bool baton_bindings_is_users_sql(Oid function);
+/*
+ * Is it a user-defined function in SQL, and may a literal in its body be read
+ * as a moment ('today')? Reads catalogs.
+ */
+extern bool baton_bindings_is_users_sql(Oid function, bool *may_have_moment);
 
 /* ----------------------------------------------------------------
  *		What analysis and planning of a statement depend on besides its text.

@@ -282,8 +282,9 @@ notice_reset(void)
 /* ----------------------------------------------------------------
  *		What is noticed while a statement is planned.
  *
- * Whether the planner has executed a user's function that is marked immutable:
- * what that read (a table, a placeholder, the time) is then in the plan, which
+ * Whether the planner has executed a user's function that is marked immutable,
+ * or copied the body of a function in SQL with a literal like 'today': what
+ * that read (a table, a placeholder, the time) is then in the plan, which
  * belongs to its session only. Whether it may have copied a function in SQL
  * into the plan. And what a custom plan tells about the next one
  * (session_statements.c).
@@ -327,9 +328,13 @@ baton_planning_watch_rewritten(void (*rewritten) (Query *query))
 void
 baton_planning_looks_up(Oid function)
 {
-	if (planning == 0 || !baton_bindings_is_users_sql(function))
+	bool		may_have_moment;
+
+	if (planning == 0 || !baton_bindings_is_users_sql(function, &may_have_moment))
 		return;
 	inlined = true;
+	/* parse analysis of the body is seen by no hook */
+	folded |= may_have_moment;
 	if (copy_watcher != NULL)
 		copy_watcher(function);
 }

@@ -53,6 +53,21 @@ def test_a_role_that_fills_session_memory_leaves_others_theirs(installation, bys
         beside.all_go_on()
 
 
+def test_one_large_value_takes_no_more_than_a_role_s_share(installation):
+    """A single value of nine tenths of the memory stays on its backend; another role's sessions are shared."""
+    cluster = installation(pg_baton__session_memory=f"{MEMORY_MB}MB")
+    hostile, own = log_in(cluster, "low"), log_in(cluster, "other")
+    hostile.query(f"SELECT length(set_config('app.v', repeat('x', {MEMORY_MB * 920_000}), false))")
+    hostile.query("SELECT 1")
+    assert kept_for_memory(cluster, "low") == 1
+    own.query("SELECT length(set_config('app.own', repeat('y', 1000000), false))")
+    assert own.query("SELECT length(current_setting('app.own'))") == [["1000000"]]
+    assert kept_for_memory(cluster, "other") == 0
+    assert hostile.query("SELECT length(current_setting('app.v'))") == [[str(MEMORY_MB * 920_000)]]
+    for session in (hostile, own):
+        session.finish()
+
+
 def test_bulk_writers_go_on_when_their_statements_have_shrunk(installation, bystanders):
     """More sessions than max_connections, each with a large unnamed statement, more than fit together."""
     cluster = installation(pg_baton__session_memory=f"{MEMORY_MB}MB", max_connections=40)

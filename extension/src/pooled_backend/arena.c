@@ -184,7 +184,7 @@ baton_entry_is_shared(uint32 heap_offset)
 	return references > 1;
 }
 
-/* No role may take more than what is left (arena.rs). */
+/* Afterwards no role has more than what is left then (arena.rs). */
 bool
 baton_arena_has_room(uint32 account, Size bytes)
 {
@@ -195,7 +195,7 @@ baton_arena_has_room(uint32 account, Size bytes)
 	uint64		left = used < limit ? limit - used : 0;
 	uint64		taken = accounts[account % BATON_ARENA_ACCOUNTS];
 
-	return bytes == 0 || (bytes <= left && taken <= left - bytes);
+	return bytes == 0 || (bytes <= left / 2 && taken <= left - 2 * bytes);
 }
 
 /*

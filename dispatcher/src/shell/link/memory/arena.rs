@@ -229,7 +229,7 @@ impl Arena {
     #[cfg(test)]
     fn has_room_for(&self, account: u32, bytes: usize) -> bool {
         let left = self.limit.saturating_sub(self.used);
-        bytes <= left && self.taken_by(account) + bytes <= left
+        self.taken_by(account) + 2 * bytes <= left
     }
 
     fn publish(&mut self) {

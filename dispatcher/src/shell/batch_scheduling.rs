@@ -121,13 +121,14 @@ impl BatchScheduling {
         };
         let was_batch = self.decision.is_batch;
         self.wakes_left = self.decision.look(seen, most_wait_us);
-        if self.decision.is_batch {
+        if self.decision.is_batch != was_batch {
+            self.is_refused = !change(self.decision.is_batch);
+        }
+        // Backends have the policy of the process that started the dispatcher, too.
+        if self.decision.is_batch && !self.is_refused {
             UNTIL_US.fetch_max(at_us + OFTEN_US, Relaxed);
         } else if was_batch {
             UNTIL_US.store(0, Relaxed);
-        }
-        if self.decision.is_batch != was_batch {
-            self.is_refused = !change(self.decision.is_batch);
         }
     }
 }

@@ -65,9 +65,10 @@
  * ----------------------------------------------------------------
  */
 
-/* Wake-ups between two looks at the dispatcher's decision. */
+/* Wake-ups between two looks at the dispatcher's decision under the usual policy. */
 #define WAKES_A_LOOK 16
 
+/* This process has set SCHED_BATCH itself. */
 static bool is_batch = false;
 
 static void
@@ -75,9 +76,9 @@ set_policy(bool batch)
 {
 	struct sched_param no_priority = {0};
 
-	is_batch = batch;
-	if (sched_getscheduler(0) == (batch ? SCHED_OTHER : SCHED_BATCH))
-		(void) sched_setscheduler(0, batch ? SCHED_BATCH : SCHED_OTHER, &no_priority);
+	is_batch = sched_getscheduler(0) == (batch ? SCHED_OTHER : SCHED_BATCH) &&
+		sched_setscheduler(0, batch ? SCHED_BATCH : SCHED_OTHER, &no_priority) == 0 &&
+		batch;
 }
 
 /* The backend has slept between two transactions. */
@@ -87,7 +88,7 @@ batch_scheduling_woken(void)
 	static int	wakes_left = WAKES_A_LOOK;
 	bool		batch;
 
-	if (--wakes_left > 0)
+	if (!is_batch && --wakes_left > 0)
 		return;
 	wakes_left = WAKES_A_LOOK;
 	batch = (uint64) baton_monotonic_us() < BatonControlMemory->batch_until_us;

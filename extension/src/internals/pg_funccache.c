@@ -411,6 +411,8 @@ baton_function_cache_forget_sql(HTAB *table)
 			function->dcallback(function);
 			pfree(function);
 		}
+		else
+			ItemPointerSetInvalid(&function->fn_tid);
 	}
 }
 

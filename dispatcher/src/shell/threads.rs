@@ -147,7 +147,9 @@ impl Others {
     fn take(&mut self, events: &mut [Event], mut count: usize) -> io::Result<usize> {
         for event in &events[..count] {
             if let Some((Source::Sessions, number)) = source_of(event.u64) {
-                self.have_more[number as usize] = true;
+                if let Some(has_more) = self.have_more.get_mut(number as usize) {
+                    *has_more = true;
+                }
             }
         }
         for (epoll, has_more) in self.epolls.iter().zip(&mut self.have_more) {

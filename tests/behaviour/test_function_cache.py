@@ -60,6 +60,14 @@ CREATE FUNCTION pair_lt(x pair, y pair) RETURNS bool LANGUAGE sql AS 'SELECT pai
 CREATE OPERATOR <<< (LEFTARG = pair, RIGHTARG = pair, FUNCTION = pair_lt);
 CREATE OPERATOR CLASS pair_ops DEFAULT FOR TYPE pair USING btree AS
   OPERATOR 1 <<<, FUNCTION 1 pair_cmp(pair, pair);
+
+CREATE TYPE duo AS (a int);
+CREATE FUNCTION duo_cmp(x duo, y duo) RETURNS int LANGUAGE sql IMMUTABLE AS
+  $$SELECT CASE extract(month FROM '1/2/2020'::date) WHEN 2 THEN 1 ELSE -1 END$$;
+CREATE FUNCTION duo_lt(x duo, y duo) RETURNS bool LANGUAGE sql AS 'SELECT duo_cmp(x, y) < 0';
+CREATE OPERATOR <<< (LEFTARG = duo, RIGHTARG = duo, FUNCTION = duo_lt);
+CREATE OPERATOR CLASS duo_ops DEFAULT FOR TYPE duo USING btree AS
+  OPERATOR 1 <<<, FUNCTION 1 duo_cmp(duo, duo);
 """
 
 # Statements of the first session; statements of the second; the query whose answer the second gets.
@@ -96,6 +104,11 @@ CROSSINGS = {
         ["SET datestyle = 'ISO, DMY'"],
         [],
         "SELECT btarraycmp(ARRAY[ROW(1)]::pair[], ARRAY[ROW(2)]::pair[])",
+    ),
+    "comparison_in_sql_kept_by_the_type_cache": (
+        ["SET datestyle = 'ISO, DMY'"],
+        [],
+        "SELECT btarraycmp(ARRAY[ROW(1)]::duo[], ARRAY[ROW(2)]::duo[])",
     ),
     "settings_changed_inside": (["SELECT month_as('ISO, DMY')"], [], "SELECT month_as('ISO, MDY')"),
     "helper_of_a_function_with_a_set_clause": (["SELECT month_fixed()"], [], "SELECT month()"),

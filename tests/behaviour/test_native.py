@@ -396,7 +396,7 @@ def test_new_sessions_are_native_while_context_memory_is_full(make_cluster):
     memory = "SELECT memory_bytes + 4096 > memory_limit_bytes FROM pg_baton_dispatchers"
     with contextlib.ExitStack() as stack:
         # a role gets half of the memory that is left, so several roles are needed
-        for nth, size in enumerate((15_000, 15_000, 3_000, 3_000, 3_000, 700, 700, 700)):
+        for nth, size in enumerate((15_000, 15_000, 3_000, 3_000, 3_000, 700, 700, 700, 700, 700)):
             role = f"filler{nth}"
             cluster.sql(f"CREATE ROLE {role} LOGIN")
             session = stack.enter_context(Wire.login("127.0.0.1", cluster.pool_port, user=role))

@@ -303,10 +303,10 @@ impl Sessions {
 
     /// Links a session before `next`, or at the end.
     fn link(&mut self, of: Of, index: u32, next: u32) {
-        let (link, whose) = (of.link(), self.list_owner(of, index));
+        let (link, owner) = (of.link(), self.list_owner(of, index));
         let before = match self.table.get(next as usize) {
             Some(found) => found.links[link].before,
-            None => self.of(whose, of).last,
+            None => self.of(owner, of).last,
         };
         self.table[index as usize].links[link] = Link {
             before,
@@ -314,26 +314,26 @@ impl Sessions {
         };
         match self.table.get_mut(before as usize) {
             Some(found) => found.links[link].after = index,
-            None => self.of_mut(whose, of).first = index,
+            None => self.of_mut(owner, of).first = index,
         }
         match self.table.get_mut(next as usize) {
             Some(found) => found.links[link].before = index,
-            None => self.of_mut(whose, of).last = index,
+            None => self.of_mut(owner, of).last = index,
         }
-        self.of_mut(whose, of).length += 1;
+        self.of_mut(owner, of).length += 1;
     }
 
     fn unlink(&mut self, of: Of, index: u32) {
-        let (link, whose) = (of.link(), self.list_owner(of, index));
+        let (link, owner) = (of.link(), self.list_owner(of, index));
         let Link { before, after } = self.table[index as usize].links[link];
         match self.table.get_mut(before as usize) {
             Some(found) => found.links[link].after = after,
-            None => self.of_mut(whose, of).first = after,
+            None => self.of_mut(owner, of).first = after,
         }
         match self.table.get_mut(after as usize) {
             Some(found) => found.links[link].before = before,
-            None => self.of_mut(whose, of).last = before,
+            None => self.of_mut(owner, of).last = before,
         }
-        self.of_mut(whose, of).length -= 1;
+        self.of_mut(owner, of).length -= 1;
     }
 }

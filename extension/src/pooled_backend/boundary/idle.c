@@ -75,9 +75,11 @@ static void
 set_policy(bool batch)
 {
 	struct sched_param no_priority = {0};
+	int			from = batch ? SCHED_OTHER : SCHED_BATCH;
+	int			to = batch ? SCHED_BATCH : SCHED_OTHER;
 
-	is_batch = sched_getscheduler(0) == (batch ? SCHED_OTHER : SCHED_BATCH) &&
-		sched_setscheduler(0, batch ? SCHED_BATCH : SCHED_OTHER, &no_priority) == 0 &&
+	is_batch = sched_getscheduler(0) == from &&
+		sched_setscheduler(0, to, &no_priority) == 0 &&
 		batch;
 }
 

@@ -536,25 +536,17 @@ exchange_all(const char *pairs, Size length)
 	told_at_is_known &= next == end;
 }
 
-/* The two parameters that follow the role. */
-static struct config_generic *
-session_authorization(void)
-{
-	static struct config_generic *found = NULL;
-
-	if (found == NULL)
-		found = baton_guc_find("session_authorization");
-	return found;
-}
+/* The parameters that follow the role. */
+static const char *const identity_names[] = {"session_authorization", "is_superuser"};
 
 static struct config_generic *
-is_superuser(void)
+of_identity(int nth)
 {
-	static struct config_generic *found = NULL;
+	static struct config_generic *found[lengthof(identity_names)];
 
-	if (found == NULL)
-		found = baton_guc_find("is_superuser");
-	return found;
+	if (found[nth] == NULL)
+		found[nth] = baton_guc_find(identity_names[nth]);
+	return found[nth];
 }
 
 /*
@@ -565,7 +557,7 @@ is_superuser(void)
 static bool
 exchange_session_user(const char *pairs, Size length)
 {
-	const struct config_generic *record = session_authorization();
+	const struct config_generic *record = of_identity(0);
 	const char *told = placed->told.data;
 	Size		before;			/* up to the value */
 	Size		after;			/* from the value's end on */
@@ -652,10 +644,8 @@ any_news(void)
 static bool
 any_identity_news(void)
 {
-	struct config_generic *of_identity[] = {session_authorization(), is_superuser()};
-
-	for (int i = 0; i < (int) lengthof(of_identity); i++)
-		if ((of_identity[i]->flags & GUC_REPORT) && is_news(of_identity[i]))
+	for (int i = 0; i < (int) lengthof(identity_names); i++)
+		if ((of_identity(i)->flags & GUC_REPORT) && is_news(of_identity(i)))
 			return true;
 	return false;
 }

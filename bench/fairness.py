@@ -22,7 +22,6 @@ import subprocess
 import sys
 import time
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
@@ -32,7 +31,7 @@ import processes  # noqa: E402
 import readme  # noqa: E402
 from figures import middle, number  # noqa: E402
 from measure import Load, settle  # noqa: E402
-from servers import LOAD, USER, Bouncer, Server, Target  # noqa: E402
+from servers import Bouncer, Server, Target, load_words  # noqa: E402
 
 RESULTS = Path(__file__).resolve().parent / "results"
 BACKENDS = 8
@@ -71,22 +70,7 @@ class World:
 
 
 def load(target: Target, user: str, clients: int, seconds: float, *options: object) -> Load:
-    words = [
-        LOAD,
-        "--port",
-        target.port,
-        "--user",
-        user,
-        "--database",
-        USER,
-        "--clients",
-        clients,
-        "--scale",
-        SCALE,
-        "--seconds",
-        seconds,
-        *options,
-    ]
+    words = [*load_words(target, user, clients), "--scale", SCALE, "--seconds", seconds, *options]
     return Load([str(word) for word in words], seconds + ALLOWANCE_S)
 
 
@@ -460,15 +444,7 @@ def main() -> None:
         bouncer.users = ["busy", "quiet", "analyst", *(f"user_{n + 1}" for n in range(USERS))]
         bouncer.start()
         world = World(server, bouncer, options.seconds, options.tenants)
-        about = {
-            "date": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
-            "revision": builds.revision(build),
-            "server": server.query("SELECT split_part(version(), ' ', 2)"),
-            "bouncer": bouncer.version,
-            "seconds": options.seconds,
-            "load_before": round(load_before, 1),
-            "note": options.note,
-        }
+        about = server.about(options.seconds, load_before) | {"bouncer": bouncer.version, "note": options.note}
 
         def keep(found: dict, rounds: int) -> None:
             write(path, {"about": {**about, "rounds": rounds}, "cells": found})

@@ -16,7 +16,7 @@ import disturbance
 import processes
 import servers
 from cells import Cell
-from servers import LOAD, Bouncer, Server, Target, pgbench_commands
+from servers import Bouncer, Server, Target, load_words, pgbench_commands
 
 SETTLE_LIMIT_S = 20
 IDLE_SESSIONS = 10_000
@@ -167,24 +167,8 @@ class Progress:
 def load_command(
     target: Target, clients: int, protocol: str, seconds: float, scale: int, options: tuple[str, ...]
 ) -> list[str]:
-    words = [
-        str(LOAD),
-        "--port",
-        str(target.port),
-        "--user",
-        servers.USER,
-        "--database",
-        servers.USER,
-        "--clients",
-        str(clients),
-        "--seconds",
-        str(seconds),
-        "--warmup",
-        "1",
-        "--scale",
-        str(scale),
-        "--marks",
-    ]
+    words = load_words(target, servers.USER, clients)
+    words += ["--seconds", str(seconds), "--warmup", "1", "--scale", str(scale), "--marks"]
     if "--temporary-table" not in options:
         words += ["--protocol", protocol]
     return [*words, *options]
@@ -274,18 +258,7 @@ def idle_memory(target: Target) -> dict[str, float]:
     """What 10,000 idle sessions cost a pooler: memory each, and CPU."""
     before = processes.memory_kib(target.pids)
     holder = subprocess.Popen(
-        [
-            str(LOAD),
-            "--port",
-            str(target.port),
-            "--user",
-            servers.USER,
-            "--database",
-            servers.USER,
-            "--clients",
-            str(IDLE_SESSIONS),
-            "--idle",
-        ],
+        [*load_words(target, servers.USER, IDLE_SESSIONS), "--idle"],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,

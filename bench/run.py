@@ -28,7 +28,6 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import asdict
-from datetime import UTC, datetime
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
@@ -207,16 +206,11 @@ def main() -> None:
             for name in ("pg_baton", "PgBouncer"):
                 idle[name] = idle_memory(bench.target(name))
                 print(f"bench: idle sessions, {name}: {idle[name]}", file=sys.stderr, flush=True)
-        about = {
-            "date": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
-            "revision": builds.revision(bench.server.build),
-            "server": bench.server.query("SELECT split_part(version(), ' ', 2)"),
+        about = bench.server.about(options.seconds, load_before) | {
             "bouncer": bench.bouncer.version,
             "bouncer_knows_prepared": bench.bouncer.knows_prepared,
-            "seconds": options.seconds,
             "backends": BACKENDS,
             "scale": SCALE,
-            "load_before": round(load_before, 1),
             "note": options.note or "",
         }
 

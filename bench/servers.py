@@ -13,10 +13,11 @@ import tempfile
 import time
 from contextlib import suppress
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 
 import processes
-from builds import REPOSITORY, SCRATCH, Build, pg_config
+from builds import REPOSITORY, SCRATCH, Build, pg_config, revision
 
 HOST, ADDRESSES = processes.HOST, processes.ADDRESSES
 START_LIMIT_S = 90
@@ -209,6 +210,16 @@ class Server:
             self.process = None
         shutil.rmtree(self.directory, ignore_errors=True)
 
+    def about(self, seconds: float, load_before: float) -> dict[str, object]:
+        """What each report says of a run: when, what, for how long, on how busy a machine."""
+        return {
+            "date": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
+            "revision": revision(self.build),
+            "server": self.query("SELECT split_part(version(), ' ', 2)"),
+            "seconds": seconds,
+            "load_before": round(load_before, 1),
+        }
+
     def direct(self) -> Target:
         return Target("direct", self.port)
 
@@ -242,6 +253,11 @@ class Server:
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGTERM)
         time.sleep(1)
+
+
+def load_words(target: Target, user: str, clients: int) -> list[str]:
+    """baton-load with so many of a user's sessions; options may follow."""
+    return [str(LOAD), "--port", str(target.port), "--user", user, "--database", USER, "--clients", str(clients)]
 
 
 class Bouncer:

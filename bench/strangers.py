@@ -35,7 +35,6 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from datetime import UTC, datetime
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
@@ -402,15 +401,7 @@ def main() -> int:
         for statement in strangers.ROLES_SQL:
             server.query(statement)
         server.query("SELECT pg_reload_conf()")
-        about = {
-            "date": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
-            "revision": builds.revision(build),
-            "server": server.query("SELECT split_part(version(), ' ', 2)"),
-            "seconds": options.seconds,
-            "rate": options.rate,
-            "share": options.share,
-            "load_before": round(load_before, 1),
-        }
+        about = server.about(options.seconds, load_before) | {"rate": options.rate, "share": options.share}
         for number in range(1, options.rounds + 1):
             print(f"bench: round {number} of {options.rounds}", file=sys.stderr, flush=True)
             for target in options.targets.split(","):

@@ -33,7 +33,6 @@ import subprocess
 import sys
 import tempfile
 from concurrent.futures import ThreadPoolExecutor
-from datetime import UTC, datetime
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
@@ -262,14 +261,9 @@ def main() -> int:
         if options.same_curve:
             bouncer.settings["client_tls_ecdhcurve"] = "prime256v1"
         bouncer.start()
-        about = {
-            "date": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
-            "revision": builds.revision(build),
-            "server": server.query("SELECT split_part(version(), ' ', 2)"),
+        about = server.about(options.seconds, load_before) | {
             "bouncer": bouncer.version,
-            "seconds": options.seconds,
             "direct_most": options.direct_most,
-            "load_before": round(load_before, 1),
         }
         pids = {"pg_baton": server.pool().pids, "PgBouncer": bouncer.target().pids, "direct": ()}
         ports = {"direct": server.port, "pg_baton": server.pool_port, "PgBouncer": bouncer.port}

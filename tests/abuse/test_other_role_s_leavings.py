@@ -78,6 +78,16 @@ SETUP = [
 KEPT = "SELECT word FROM secret"
 KEPT_TOO = "SELECT answer(), n FROM rows WHERE n > $1"
 SAID = f" /* {MARK} */"
+# What leaves functions and a domain's check behind.
+CALLS = (
+    "SELECT answer()",
+    "SELECT * FROM answers()",
+    "SELECT looks()",
+    "SELECT computes()",
+    "SELECT definer()",
+    "SELECT who()",
+    "SELECT 'x'::checked",
+)
 
 # ---- what the superuser does; what waits for its going is marked by GOES ---------
 
@@ -126,13 +136,7 @@ LEAVINGS: dict[str, list[bytes]] = {
         extended(KEPT) + sync(),
     ],
     "functions": said(
-        "SELECT answer()",
-        "SELECT * FROM answers()",
-        "SELECT looks()",
-        "SELECT computes()",
-        "SELECT definer()",
-        "SELECT who()",
-        "SELECT 'x'::checked",
+        *CALLS,
         "INSERT INTO bound VALUES ('x')",
         "INSERT INTO indexed VALUES ('x')",
         "INSERT INTO partial VALUES ('x')",
@@ -202,13 +206,7 @@ PROBES = [
     "SELECT * FROM rows ORDER BY n",
     "SET row_security = off; SELECT * FROM rows ORDER BY n",
     "RESET row_security; SELECT * FROM rows ORDER BY n",
-    "SELECT answer()",
-    "SELECT * FROM answers()",
-    "SELECT looks()",
-    "SELECT computes()",
-    "SELECT definer()",
-    "SELECT who()",
-    "SELECT 'x'::checked",
+    *CALLS,
     *[f"INSERT INTO {table} VALUES ('y')" for table in ("bound", "indexed", "partial", "parted", "generated")],
     "SELECT casts()",
     "SELECT count(*) FROM indexed WHERE ranked(word) = 'x'",

@@ -30,7 +30,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from harness.account import give_to_server_user, pg_config  # noqa: E402
 from harness.cluster import HOST, SUPERUSER, Cluster, Run  # noqa: E402
 from regress.fetch_source import fetch  # noqa: E402
-from regress.suite import Outcome, run_mode, run_program  # noqa: E402
+from regress.suite import Outcome, add_arguments, run_mode, run_program  # noqa: E402
 
 DEFAULT_OUT = Path(__file__).resolve().parents[2] / "build" / "isolation"
 DATABASE = "isolation_regression"
@@ -98,15 +98,7 @@ def main() -> int:
     parser.add_argument("--only", choices=["direct", "forced", "normal"])
     parser.add_argument("--backends", type=int, default=20)
     parser.add_argument("--tests", default="", type=str.split)
-    parser.add_argument(
-        "--other-roles",
-        type=int,
-        default=0,
-        metavar="COUNT",
-        help="so many are at work in the suite's database by the pool meanwhile",
-    )
-    parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE")
-    parser.add_argument("--out", type=Path, default=DEFAULT_OUT)
+    add_arguments(parser, DEFAULT_OUT)
     arguments = parser.parse_args()
     arguments.out.mkdir(parents=True, exist_ok=True)
     run = Run()

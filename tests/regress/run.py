@@ -34,7 +34,7 @@ from harness.account import give_to_server_user, pg_config, server_major  # noqa
 from harness.cluster import HOST, SUPERUSER, Cluster, Run  # noqa: E402
 from harness.stage import tls_wanted  # noqa: E402
 from regress.fetch_source import fetch, fetch_psql  # noqa: E402
-from regress.suite import Outcome, run_mode, run_program  # noqa: E402
+from regress.suite import Outcome, add_arguments, run_mode, run_program  # noqa: E402
 
 HERE = Path(__file__).resolve().parent
 DEFAULT_OUT = HERE.parents[1] / "build" / "regress"
@@ -178,15 +178,7 @@ def main() -> int:
     parser.add_argument(
         "--tls", action="store_true", default=tls_wanted(), help="through the pool by TLS; so with BATON_TEST_TLS=1"
     )
-    parser.add_argument(
-        "--other-roles",
-        type=int,
-        default=0,
-        metavar="COUNT",
-        help="so many are at work in the suite's database by the pool meanwhile",
-    )
-    parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE")
-    parser.add_argument("--out", type=Path, default=DEFAULT_OUT)
+    add_arguments(parser, DEFAULT_OUT)
     arguments = parser.parse_args()
     out: Path = arguments.out
     out.mkdir(parents=True, exist_ok=True)

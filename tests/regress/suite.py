@@ -6,6 +6,7 @@ suite's own program on a cluster, watched, and what it gave.
 
 from __future__ import annotations
 
+import argparse
 import os
 import re
 import shutil
@@ -36,6 +37,19 @@ SUITE_PARAMETERS: dict[str, object] = {
     "max_worker_processes": "16",
     "log_statement": "none",
 }
+
+
+def add_arguments(parser: argparse.ArgumentParser, default_out: Path) -> None:
+    """The options of both suites' programs that mean the same."""
+    parser.add_argument(
+        "--other-roles",
+        type=int,
+        default=0,
+        metavar="COUNT",
+        help="so many are at work in the suite's database by the pool meanwhile",
+    )
+    parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE")
+    parser.add_argument("--out", type=Path, default=default_out)
 
 
 @dataclass

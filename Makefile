@@ -15,9 +15,10 @@ RUFF ?= .venv/bin/ruff
 # Looked up when a recipe needs it: the server may not be installed yet.
 SERVER_BIN = $(shell $(PG_CONFIG) --bindir)
 
-# The program for people, and the one that the server starts.
+# The program for people, and those that the server starts.
 BATON = target/release/baton
 DISPATCHER = target/release/baton-dispatcher
+MONITOR = target/release/baton-monitor
 
 # make bench QUICK=1 takes about six minutes, the full run an hour, and
 # BENCH_OPTIONS="--only applications" about 13.
@@ -62,9 +63,9 @@ all: extension dispatcher ## Build the extension and the dispatcher
 extension:
 	$(MAKE) -C extension PG_CONFIG=$(PG_CONFIG)
 
-# BATON_PREBUILT: both programs are there, as they are to be.
+# BATON_PREBUILT: the programs are there, as they are to be.
 dispatcher:
-	$(if $(BATON_PREBUILT),test -x $(BATON) -a -x $(DISPATCHER),$(CARGO) build --release --workspace)
+	$(if $(BATON_PREBUILT),test -x $(BATON) -a -x $(DISPATCHER) -a -x $(MONITOR),$(CARGO) build --release --workspace)
 
 # The program lies beside the server's own programs, where the launcher looks
 # for it; PREFIX/bin gets a link for people.
@@ -79,7 +80,7 @@ install: all ## Install both for the server of PG_CONFIG (root, or asks sudo)
 install-files:
 	$(MAKE) -C extension install PG_CONFIG=$(PG_CONFIG) DESTDIR=$(DESTDIR)
 	install -d $(DESTDIR)$(SERVER_BIN) $(DESTDIR)$(PREFIX)/bin
-	install -m 755 $(BATON) $(DISPATCHER) $(DESTDIR)$(SERVER_BIN)/
+	install -m 755 $(BATON) $(DISPATCHER) $(MONITOR) $(DESTDIR)$(SERVER_BIN)/
 	ln -sf $(SERVER_BIN)/baton $(DESTDIR)$(PREFIX)/bin/baton
 
 uninstall: ## Take both away again
@@ -92,7 +93,8 @@ uninstall: ## Take both away again
 
 uninstall-files:
 	$(MAKE) -C extension uninstall PG_CONFIG=$(PG_CONFIG) DESTDIR=$(DESTDIR)
-	rm -f $(DESTDIR)$(PREFIX)/bin/baton $(DESTDIR)$(SERVER_BIN)/baton $(DESTDIR)$(SERVER_BIN)/baton-dispatcher
+	rm -f $(DESTDIR)$(PREFIX)/bin/baton $(DESTDIR)$(SERVER_BIN)/baton
+	rm -f $(DESTDIR)$(SERVER_BIN)/baton-dispatcher $(DESTDIR)$(SERVER_BIN)/baton-monitor
 
 setup: ## Install what building needs and is missing (apt)
 	@tools/setup build
@@ -157,9 +159,9 @@ FAST_TESTS = pool parameters statements temporary_objects login protocol
 check-fast: setup-suite ## Under three minutes: unit tests, simulator, the core of behaviour
 	@echo "==> build"
 	@$(MAKE) --no-print-directory --silent extension
-	$(FAST_CARGO) build --release --package baton --package baton-dispatcher
+	$(FAST_CARGO) build --release --package baton --package baton-dispatcher --package baton-monitor
 	@echo "==> unit tests, and the simulator of the scheduler for 10 seconds"
-	BATON_SIMULATE_SECONDS=10 $(FAST_CARGO) test --release --package baton --package baton-dispatcher
+	BATON_SIMULATE_SECONDS=10 $(FAST_CARGO) test --release --package baton --package baton-dispatcher --package baton-monitor
 	@echo "==> behaviour"
 	$(WITH_SERVER) BATON_TEST_FROM=tree BATON_TEST_TARGET=target/fast BATON_TEST_MODE=forced \
 		$(PYTHON) -m pytest --numprocesses 4 --dist loadfile $(FAST_TESTS:%=tests/behaviour/test_%.py)
@@ -252,7 +254,7 @@ check-tap:
 
 .PHONY: check-suites
 # SUITES="pgx django" runs these; tests/suites/run.py --list names all.
-check-suites: ## Drivers' and frameworks' own suites, as directly (SUITES: pgx asyncpg django sqlalchemy)
+check-suites: ## Drivers' and frameworks' own suites, as directly (SUITES: all, or names)
 	$(WITH_SERVER) $(PYTHON) tests/suites/run.py $(SUITES)
 
 check-pytest:

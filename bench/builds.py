@@ -19,6 +19,7 @@ BUILD_LIMIT_S = 1200
 
 
 DISPATCHER = "baton-dispatcher"
+MONITOR = "baton-monitor"
 # When the dispatcher and the demonstration were one program.
 DISPATCHER_OF_OLD = "baton"
 
@@ -48,6 +49,9 @@ class Build:
         directory.mkdir()
         for file in (self.library(), self.program()):
             shutil.copy(file, directory)
+        # Builds before 2026-11-28 have none.
+        if (monitor := self.program().with_name(MONITOR)).exists():
+            shutil.copy(monitor, directory)
         for path in [directory, *directory.iterdir()]:
             path.chmod(0o755)
         return {
@@ -116,9 +120,12 @@ def build_revision(commit: str, build: Build) -> None:
     for built, place in (
         (source / "extension/pg_baton.so", build.library()),
         (target / "release" / program, build.folder / "target/release" / program),
+        (target / "release" / MONITOR, build.folder / "target/release" / MONITOR),
     ):
-        place.parent.mkdir(parents=True)
-        shutil.copy(built, place)
+        place.parent.mkdir(parents=True, exist_ok=True)
+        # `target` may have it of a later revision.
+        if place.name != MONITOR or (source / "monitor").exists():
+            shutil.copy(built, place)
     shutil.rmtree(source)
 
 

@@ -119,7 +119,7 @@ def crowd(world: World, target: Target) -> Rows:
     return {
         "the crowd itself": found[0],
         "a quiet user's client": found[1],
-        "a new client of the crowd's user, log-in and first query": found[2],
+        "a new client of the crowd's user, login and first query": found[2],
     }
 
 
@@ -158,7 +158,7 @@ def storm(world: World, target: Target) -> Rows:
         return {}
     world.server.restart()
     return {
-        f"{STORM:,} log-ins and first queries at once, after a restart": alone(
+        f"{STORM:,} logins and first queries at once, after a restart": alone(
             load(target, "busy", STORM, 1, "--storm", "--threads", 2, "--login-limit", 120)
         )
     }
@@ -311,7 +311,7 @@ def markdown(raw: dict) -> str:
     ]
     lines += [
         f"A client that is quiet or new asks, and then does nothing for about {THINK_MS} ms; directly the crowd is"
-        f" of {CROWD_DIRECT} clients. Times of the log-ins are those from the moment at which all began.",
+        f" of {CROWD_DIRECT} clients. Times of the logins are those from the moment at which all began.",
         "",
     ]
     for row, found in raw["cells"].get("users", {}).items():
@@ -331,8 +331,7 @@ def markdown(raw: dict) -> str:
         lines += [
             "Tenants, each a role of its own with a session; the dispatcher's:",
             "",
-            "| | log-ins took | CPU of a log-in | memory for all, while they are there | after | CPU of a"
-            " transaction |",
+            "| | logins took | CPU of a login | memory for all, while they are there | after | CPU of a transaction |",
             "|---|---|---|---|---|---|",
         ]
     for row, found in of_tenants:
@@ -394,7 +393,7 @@ def bars(cells: dict) -> list[tuple[str, str, float, float | None]]:
         (few, of_few), (many, of_many) = rows
         found += [
             (f"{many}, to {few}", AT_LEAST, 0.95, row_ratio(of_many, of_few, "tps")),
-            (f"{many}, log-ins a second", AT_LEAST, 1000, of(of_many, "pg_baton", "logins_a_second")),
+            (f"{many}, logins a second", AT_LEAST, 1000, of(of_many, "pg_baton", "logins_a_second")),
         ]
     return found
 

@@ -239,7 +239,7 @@ def run_once(kind: str | None, port: int, pids: tuple[int, ...], folder: Path, o
     found: dict = dict(zip(LOADS, loads))
     found["log_in_ms"] = statistics.median(watch.took) if watch.took else None
     found["log_in_most_ms"] = max(watch.took, default=None)
-    found["log_ins_refused"] = watch.refused
+    found["logins_refused"] = watch.refused
     found |= {
         "attacker_share": share / (os.cpu_count() or 1),
         "before": before,
@@ -304,7 +304,7 @@ class Found:
             "Throughput and p99 of the load: ratio to without, median of the rounds' ratios (throughput: of both"
             " loads together, the least and the most). Attacker: its own share of the machine, which the load"
             " lacks whoever it talks to. CPU each: of all processes of the server, for one of them, with nobody"
-            " else there. Log-in: of somebody else, plain, median without and with, and the longest"
+            " else there. Login: of somebody else, plain, median without and with, and the longest"
             " with. No room: pgbench's clients did not come in. Memory and descriptors: the dispatcher's at most, and what it had before that.",
             "",
         ]
@@ -316,7 +316,7 @@ class Found:
                 "## " + ("At the pool's port" if pooled else "The same at the server's own port, without the pool"),
                 "",
                 "| strangers | a second | throughput, plain | by TLS | both | p99, plain | by TLS | attacker | CPU each, ms |"
-                " log-in, ms |" + (" memory, MiB | descriptors |" if pooled else ""),
+                " login, ms |" + (" memory, MiB | descriptors |" if pooled else ""),
                 "|---|---|---|---|---|---|---|---|---|---|" + ("---|---|" if pooled else ""),
             ]
             for kind, pairs in self.cells[target].items():
@@ -340,7 +340,7 @@ class Found:
             sum(pair["with"][load]["tps"] for load in LOADS) / sum(pair["without"][load]["tps"] for load in LOADS)
             for pair in pairs
         ]
-        refused = sum(pair["with"]["log_ins_refused"] for pair in pairs)
+        refused = sum(pair["with"]["logins_refused"] for pair in pairs)
         cells = [
             kind.replace("_", " "),
             f"{middle('with', 'rate'):,.0f}",

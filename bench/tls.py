@@ -2,7 +2,7 @@
 """TLS: pg_baton, PgBouncer and the server itself, by pgbench with sslmode=require.
 
     tls.py [--seconds 5] [--rounds 3] [--clients 1,8,64,500,2000] [--protocols simple,prepared]
-           [--no-log-ins | --only-log-ins] [--set NAME=VALUE]...
+           [--no-logins | --only-logins] [--set NAME=VALUE]...
 
 Each round measures all cells, the targets in turns, and makes a run again if others disturbed
 it (disturbance.py).  It then measures logins a second, with and without TLS and SCRAM, and their
@@ -146,8 +146,8 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--clients", default="1,8,64,500,2000")
     parser.add_argument("--protocols", default="simple,prepared")
-    parser.add_argument("--no-log-ins", action="store_true")
-    parser.add_argument("--only-log-ins", action="store_true")
+    parser.add_argument("--no-logins", action="store_true")
+    parser.add_argument("--only-logins", action="store_true")
     parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help="a parameter of the server")
     parser.add_argument(
         "--direct-most", type=int, default=DIRECT_CLIENTS_MAX, help="clients that the server itself gets at most"
@@ -155,7 +155,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--same-curve", action="store_true", help="PgBouncer on P-256, too")
     options = parser.parse_args()
     every = parser.parse_args([])
-    parts = ("clients", "protocols", "no_log_ins", "only_log_ins", "set", "same_curve")
+    parts = ("clients", "protocols", "no_logins", "only_logins", "set", "same_curve")
     is_part = any(getattr(options, part) != getattr(every, part) for part in parts)
     options.path = RESULTS / ("scratch/tls" if is_part else "tls")
     return options
@@ -180,7 +180,7 @@ class Cells:
         return [ours / theirs for ours, theirs in zip(self.tps[cell]["pg_baton"], self.tps[cell]["PgBouncer"])]
 
     def bar(self, cell: str) -> float | None:
-        if cell.startswith("log-ins"):
+        if cell.startswith("logins"):
             return 1.2
         return BARS.get(int(re.search(r"(\d+) clients", cell).group(1)))
 
@@ -195,7 +195,7 @@ class Cells:
             f" mode, {BACKENDS} backends for each; sslmode=require but where it says plain;"
             f" {os.cpu_count()} cores shared by clients, pooler and server;"
             f" {about['rounds']} rounds of {about['seconds']} s, the targets in turns; load average of the machine"
-            f" before it started: {about['load_before']}; {disturbance.described(self.others)}. Transactions or log-ins a second, medians; of PgBouncer:"
+            f" before it started: {about['load_before']}; {disturbance.described(self.others)}. Transactions or logins a second, medians; of PgBouncer:"
             " median of the rounds' ratios, and the least and the most. For SCRAM PgBouncer has the role's verifier,"
             " as the server has, of one iteration: what a client costs that keeps its keys."
             f" Direct with at most {about['direct_most']:,} clients: each is a process of the"
@@ -216,11 +216,11 @@ class Cells:
                 f"| {cell} | {' | '.join(shown)} | {statistics.median(ratios):.2f}"
                 f" | {min(ratios):.2f} to {max(ratios):.2f} | {bar or ''} | {verdict} |"
             )
-        logins = [cell for cell in self.shares if cell.startswith("log-ins")]
+        logins = [cell for cell in self.shares if cell.startswith("logins")]
         if logins:
             lines += [
                 "",
-                "CPU of a log-in, ms: the pooler's, and the client's own share.",
+                "CPU of a login, ms: the pooler's, and the client's own share.",
                 "",
                 "| cell | pg_baton | PgBouncer | client | client, PgBouncer |",
                 "|---|---|---|---|---|",
@@ -295,12 +295,12 @@ def main() -> int:
                 # these backends for all users.
                 server.restart()
                 pids["pg_baton"] = server.pool().pids
-            for protocol in () if options.only_log_ins else options.protocols.split(","):
+            for protocol in () if options.only_logins else options.protocols.split(","):
                 for clients in (int(text) for text in options.clients.split(",")):
                     measure(f"{protocol}, {clients} clients", clients, protocol, options.seconds, True)
             for secure, user in ((secure, user) for secure in (True, False) for user in (USER, SCRAMMED)):
-                if not options.no_log_ins:
-                    name = f"log-ins, 8 clients, {'TLS' if secure else 'plain'}{', SCRAM' if user == SCRAMMED else ''}"
+                if not options.no_logins:
+                    name = f"logins, 8 clients, {'TLS' if secure else 'plain'}{', SCRAM' if user == SCRAMMED else ''}"
                     measure(name, 8, "simple", options.seconds, secure, reconnect=True, user=user)
             about["rounds"] = number
             options.path.parent.mkdir(exist_ok=True)

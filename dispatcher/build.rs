@@ -27,7 +27,8 @@ fn integer(text: &str) -> Option<u64> {
     }
 }
 
-fn without_comments(text: &str) -> String {
+/// The code of a header.
+pub fn without_comments(text: &str) -> String {
     let mut parts = text.split("/*");
     let first = parts.next().unwrap_or_default().to_owned();
     parts.fold(first, |code, part| {
@@ -36,7 +37,8 @@ fn without_comments(text: &str) -> String {
     })
 }
 
-fn constant(name: &str, value: &str, out: &mut String) {
+/// One constant.
+pub fn constant(name: &str, value: &str, out: &mut String) {
     let kind = match integer(value) {
         Some(value) if u32::try_from(value).is_err() => "u64",
         _ => "u32",
@@ -45,7 +47,8 @@ fn constant(name: &str, value: &str, out: &mut String) {
     writeln!(out, "pub const {name}: {kind} = {value};").expect("a String grows");
 }
 
-fn constants(code: &str, out: &mut String) {
+/// All constants of a header.
+pub fn constants(code: &str, out: &mut String) {
     for line in code.lines() {
         let Some(define) = line.strip_prefix("#define BATON_") else {
             continue;
@@ -149,6 +152,12 @@ fn pool_settings(text: &str, out: &mut String) {
     strings("POOL_SETTINGS", &names.collect::<Vec<String>>(), out);
 }
 
+fn error_classes(text: &str, out: &mut String) {
+    let classes = list(text, "BATON_ERROR_CLASS");
+    let texts = classes.into_iter().map(|mut class| class.remove(0));
+    strings("ERROR_CLASSES", &texts.collect::<Vec<String>>(), out);
+}
+
 fn strings(name: &str, quoted: &[String], out: &mut String) {
     let count = quoted.len();
     let all = quoted.join(", ");
@@ -205,7 +214,8 @@ fn payloads(code: &str, out: &mut String) {
     }
 }
 
-fn layout_version(folder: &Path) -> String {
+/// What `shared/layout-version` prints.
+pub fn layout_version(folder: &Path) -> String {
     let output = Command::new(folder.join("layout-version")).output();
     let output = output.expect("shared/layout-version can be run");
     assert!(output.status.success(), "shared/layout-version: {output:?}");
@@ -217,6 +227,8 @@ fn main() {
     let folder = manifest.join("../shared");
     println!("cargo:rerun-if-changed={}", folder.display());
     println!("cargo:rerun-if-changed=build.rs");
+    // The extension tells builds apart by it (program.c).
+    println!("cargo:rustc-link-arg-bins=-Wl,--build-id=sha1");
     let read = |name: &str| fs::read_to_string(folder.join(name)).expect("shared/ has it");
 
     let mut out = String::from(
@@ -230,6 +242,7 @@ fn main() {
         payloads(&code, &mut out);
     }
     causes(&read("causes.inc"), &mut out);
+    error_classes(&read("error_classes.inc"), &mut out);
     pool_settings(&read("pool_settings.inc"), &mut out);
     let target = PathBuf::from(env::var("OUT_DIR").expect("cargo sets it")).join("shared.rs");
     fs::write(target, out).expect("OUT_DIR is writable");

@@ -32,9 +32,23 @@
 /* Number of recent changes that raised login_generation */
 #define BATON_LOGIN_CHANGES 512
 
+/* A program file: which one it is, and what its notes say (program.c) */
+typedef struct BatonProgramFile
+{
+	uint64_t	device;
+	uint64_t	inode;
+	uint64_t	size;
+	int64_t		changed_ns;		/* st_ctim */
+	uint32_t	layout_version; /* 0: unknown */
+	uint32_t	is_there;		/* 0: no file, and the rest is not valid */
+	uint8_t		version[32];	/* NUL-terminated, empty: unknown */
+	uint8_t		build[48];		/* its build ID in hexadecimal, likewise */
+} BatonProgramFile;
+
 /* ---------------------------------------------------------------------
  * CONTROL memory: header, then backend slots, pool slots, tenant slots, session
- * slots, statement counters; each region at the offset the header names.
+ * slots, statement counters, and the regions after these; each region at the
+ * offset the header names.
  * ---------------------------------------------------------------------
  */
 typedef struct BatonControlHeader
@@ -113,10 +127,37 @@ typedef struct BatonControlHeader
 													 * see below. Written
 													 * after the raise */
 	uint64_t	tenant_offset;
+	uint64_t	totals_offset;	/* of BatonTotalsSlot, one per tenant slot */
+	uint64_t	tally_offset;	/* of BatonTallySlot, one per backend slot */
+	uint64_t	beat_us;		/* CLOCK_MONOTONIC, microseconds, of the event
+								 * loop's last tick, 0: it has not begun;
+								 * dispatcher, and the launcher before it
+								 * starts one */
+	uint32_t	launcher_pid;	/* launcher, as all that follows but
+								 * restarts_wanted */
+	uint32_t	dispatcher_starts;	/* since the server started */
+	int64_t		dispatcher_started_at;	/* TimestampTz */
+	uint32_t	restarts_wanted;	/* atomic; raised by a process that asks
+									 * for another dispatcher */
+	uint32_t	restarts_done;	/* the request after which a dispatcher was
+								 * last started */
+	uint32_t	end_reason;		/* BATON_ENDED_*, of the last dispatcher that
+								 * has ended */
+	uint32_t	end_status;		/* as wait() gives it */
+	int64_t		ended_at;		/* TimestampTz */
+	BatonProgramFile program;	/* of the last dispatcher started */
 } BatonControlHeader;
 
+/* why a dispatcher has ended */
+#define BATON_ENDED_NONE 0		/* no dispatcher has ended */
+#define BATON_ENDED_BY_ITSELF 1 /* or by a signal: end_status */
+#define BATON_ENDED_UNKNOWN 2	/* likewise, and only its parent got the
+								 * status */
+#define BATON_ENDED_ASKED 3		/* a process asked for another dispatcher */
+#define BATON_ENDED_HUNG 4		/* it made no progress, and was killed */
+
 /*
- * A login change: kind << 62 | the low 30 bits of the number << 32 | hash. If
+ * A login change: kind << 61 | the low 29 bits of the number << 32 | hash. If
  * a reader does not find its number, because the change has not been written
  * yet or a later change has its place, it assumes BATON_LOGIN_CHANGE_ALL.
  */
@@ -127,6 +168,8 @@ typedef struct BatonControlHeader
 										 * OID has this hash (DATABASEOID) */
 #define BATON_LOGIN_CHANGE_MEMBERSHIPS 3	/* memberships, or names of
 											 * groups; hash is 0 */
+#define BATON_LOGIN_CHANGE_RULES 4	/* who may log in, and how (pg_hba.conf);
+									 * not what sessions begin with; hash is 0 */
 
 /*
  * The mark of a database's and a role's OIDs as pg_db_role_setting has them
@@ -183,7 +226,9 @@ typedef struct BatonBackendSlot
 												 * no session had, before all
 												 * of the session's own; 0: no
 												 * session; backend */
-	uint32_t	reserved[2];
+	uint64_t	claimant;		/* the session for which it has last claimed
+								 * room, 0 if none; see `claimed` of the
+								 * session slot; backend */
 } BatonBackendSlot;
 
 /*
@@ -264,14 +309,82 @@ typedef struct BatonTenantSlot
 								 * dispatcher */
 	uint32_t	superuser;		/* 0/1: was the role a superuser when its
 								 * sessions logged in; dispatcher */
-	uint32_t	reserved1[11];
-	uint64_t	completed;		/* atomic; transactions completed; backends.
-								 * In a cache line of its own */
-	uint64_t	reserved2[7];
+	uint32_t	is_paused;		/* atomic; 1: a backend that keeps one of
+								 * these sessions holds its next request;
+								 * dispatcher */
+	uint32_t	serial;			/* another for each tenant that has the slot;
+								 * dispatcher */
+	uint32_t	tallies;		/* atomic; number of backends whose tally is
+								 * the tenant's; backends */
+	uint32_t	reserved1[8];
+	uint64_t	folds_begun;	/* atomic; how often a backend has begun to
+								 * add its tally to the tenant's totals;
+								 * backends */
+	uint64_t	folds_ended;	/* atomic; how often one has ended that */
+	uint64_t	reserved2[6];
 	uint8_t		user_name[BATON_TENANT_NAME_SIZE];	/* the user name of their
 													 * login, NUL-terminated;
 													 * dispatcher */
 } BatonTenantSlot;
+
+/*
+ * What is counted of the sessions of a tenant, by index in `counts`. From
+ * BATON_COUNT_ERROR_CLASS on: errors, by the classes of error_classes.inc.
+ * Times are in microseconds.
+ */
+#define BATON_COUNTS 64
+#define BATON_COUNT_TRANSACTIONS 0	/* completed */
+#define BATON_COUNT_REQUESTS 1	/* answered with ReadyForQuery */
+#define BATON_COUNT_STATEMENTS 2	/* that ran to their end, or to the end of
+									 * the rows that were asked for */
+#define BATON_COUNT_ERRORS 3	/* sent to the client */
+#define BATON_COUNT_SENT 4		/* bytes of messages to the client */
+#define BATON_COUNT_TRANSACTION_TIME 5
+#define BATON_COUNT_REQUEST_TIME 6
+#define BATON_COUNT_DIRECT 7	/* sessions put in place that the dispatcher
+								 * has given to this backend */
+#define BATON_COUNT_QUEUED 8	/* that the backend took from the ready queue */
+#define BATON_COUNT_WAITS 9		/* of these two: that had to wait */
+#define BATON_COUNT_WAIT_TIME 10
+#define BATON_COUNT_HAND_OVER_TIME 11	/* of sessions put in place: since the
+										 * dispatcher gave them */
+#define BATON_COUNT_ERROR_CLASS 16
+
+/*
+ * Number of buckets of a histogram of times. A time in microseconds below 16
+ * has the bucket of its number. Above, each power of two has 16 buckets of
+ * equal width, 3 to 6 percent of the time. The last bucket counts all that is
+ * longer than 4.7 hours, too.
+ */
+#define BATON_BUCKETS 496
+
+/*
+ * Totals slot: the tenant's counts so far, without what the backends have in
+ * their tallies. Index as the tenant slot's. Atomics; backends add.
+ */
+typedef struct BatonTotalsSlot
+{
+	uint64_t	counts[BATON_COUNTS];
+} BatonTotalsSlot;
+
+/*
+ * Tally slot: what one backend has counted. Index as the backend slot's. The
+ * backend alone writes it, and the dispatcher when the backend has gone.
+ * `counts` are those of one tenant; before the backend serves a session of
+ * another, it adds them to the tenant's totals. The histograms are of the
+ * backend's whole life, and so of one pool.
+ */
+typedef struct BatonTallySlot
+{
+	uint32_t	tenant;			/* n+1 of the tenant; 0: none */
+	uint32_t	serial;			/* the tenant slot's, as of its first session
+								 * here; if it is another by now, the counts
+								 * are void */
+	uint64_t	reserved[7];
+	uint64_t	counts[BATON_COUNTS];
+	uint32_t	waits[BATON_BUCKETS];
+	uint32_t	transactions[BATON_BUCKETS];
+} BatonTallySlot;
 
 /*
  * Session slot: what the owner of a session writes. Index = low 32 bits of the
@@ -286,7 +399,8 @@ typedef struct BatonSessionSlot
 								 * backend writes 0 before it re-arms the
 								 * socket */
 	uint32_t	flags;			/* atomic, BATON_SESSION_*; owner, and the
-								 * dispatcher for BATON_SESSION_CANCEL */
+								 * dispatcher for BATON_SESSION_CANCEL and
+								 * BATON_SESSION_EXEMPT */
 	uint32_t	last_backend;	/* n+1 of the backend slot that served it
 								 * last, 0 if none; backend */
 	uint32_t	dedicated_cause;	/* BATON_CAUSE_*; backend */
@@ -298,8 +412,14 @@ typedef struct BatonSessionSlot
 								 * last; backend */
 	uint32_t	counter_version;	/* raised by a backend each time it writes
 									 * statement counters of the session */
-	uint32_t	reserved;
+	uint32_t	claimed;		/* atomic; room in the ARENA, in units of
+								 * BATON_CLAIM_UNIT, that its backend has
+								 * claimed for changes on their way to the
+								 * dispatcher, which sets 0 once it has stored
+								 * them; backend, dispatcher */
 } BatonSessionSlot;
+
+#define BATON_CLAIM_UNIT 4096
 
 /*
  * What pg_stat_ssl shows of a session; texts are NUL-terminated and truncated
@@ -378,6 +498,7 @@ typedef struct BatonIdentity
 									 * the defaults, whichever process set
 									 * them */
 #define BATON_SESSION_LATE 32	/* with LOOKED_AT: statement_timeout is over */
+#define BATON_SESSION_EXEMPT 64 /* no pause concerns it; dispatcher */
 #define BATON_SESSION_PAUSE 0xffffff00	/* with BEGUN: the session's
 										 * statement_timeout in ms, 0 if it
 										 * has none (or one of hours); with

@@ -48,6 +48,13 @@ typedef struct BatonFrameHeader
 									 * pid: a starting backend asks for the
 									 * ticket's client. The connection stays
 									 * open as long as the backend */
+#define BATON_MSG_HELLO_LOG 5	/* u32 layout_version, u64 secret, u32 pid:
+								 * the log writer, which is sent LOG_LINE */
+#define BATON_MSG_HELLO_MONITOR 6	/* u32 layout_version, u64 secret, u32
+									 * pid: the launcher gives this connection
+									 * to the monitor. From here on it carries
+									 * only MONITOR_QUESTION, and answers as
+									 * to HELLO_QUERY */
 
 /* dispatcher -> backend */
 #define BATON_MSG_WELCOME 10	/* WELCOME_FIELDS; descriptors: ready queue
@@ -57,8 +64,10 @@ typedef struct BatonFrameHeader
 								 * index modulo their number */
 #define BATON_MSG_REFUSED 11	/* string: the reason; the backend exits with
 								 * it */
-#define BATON_MSG_ASSIGN 12		/* session; descriptor: the client's socket.
-								 * The ready queue carries the same frame */
+#define BATON_MSG_ASSIGN 12		/* session; i64 CLOCK_MONOTONIC when it was
+								 * given, in microseconds; descriptor: the
+								 * client's socket. The ready queue carries
+								 * the same frame */
 #define BATON_MSG_POKE 13		/* look at the ready queue again */
 #define BATON_MSG_RETIRE 14		/* look at `retire` in your slot */
 #define BATON_MSG_RECALL 15		/* session: give it back if it is idle */
@@ -140,7 +149,8 @@ typedef struct BatonFrameHeader
 #define BATON_MSG_PARAMETERS 30 /* u32 count, then pairs of strings: the whole
 								 * configuration, at start and at each reload */
 #define BATON_MSG_LOGIN_ANSWER 31	/* LOGIN_ANSWER_FIELDS */
-#define BATON_MSG_SHUTDOWN 32	/* u32: the server is stopping */
+#define BATON_MSG_SHUTDOWN 32	/* u32: 1: the server is stopping, 0: another
+								 * dispatcher is to be started */
 #define BATON_MSG_POOL_SETTINGS 33	/* u32 role, u32 database, then for each
 									 * of pool_settings.inc: i32 value (kB of
 									 * memory, BATON_MODE_*), u32
@@ -168,6 +178,25 @@ typedef struct BatonFrameHeader
 #define BATON_MSG_LOGIN_QUESTION 40 /* LOGIN_QUESTION_FIELDS */
 #define BATON_MSG_POOL_QUESTION 41	/* u32 role, u32 database; answered by
 									 * POOL_SETTINGS */
+
+/* dispatcher -> log writer */
+#define BATON_MSG_LOG_LINE 42	/* LOG_LINE_FIELDS */
+
+#define BATON_LOG_LOG 0
+#define BATON_LOG_WARNING 1
+#define BATON_LOG_ERROR 2
+#define BATON_LOG_FATAL 3
+
+/* monitor -> dispatcher */
+#define BATON_MSG_MONITOR_QUESTION 43	/* u32 BATON_QUERY_* of a view; after
+										 * the answer to the last question */
+
+/* monitor -> launcher, and back */
+#define BATON_MSG_SERVER_QUESTION 44	/* u8 1: a connection to the
+										 * dispatcher is wanted */
+#define BATON_MSG_SERVER_ANSWER 45	/* SERVER_ANSWER_FIELDS; descriptor: the
+									 * connection, if the dispatcher accepts
+									 * any */
 
 /* ---------------------------------------------------------------------
  * Payloads of several fields, in their order. C generates a structure for
@@ -276,8 +305,22 @@ typedef struct BatonFrameHeader
 	field(i32, max_sessions)			/* pg_baton.pool_max_sessions; -1: none */ \
 	field(bool, is_apart)				/* its backends serve no other role */ \
 	field(u8, concerns)					/* BATON_CONCERNS_*: changes beside those of the hashes */ \
+	field(string, hba_place)			/* the line's file and number as the log shows them; "": none */ \
+	field(string, hba_detail)			/* for the log, if the authentication fails; "": none */ \
+	field(string, role_detail)			/* likewise: why no password is right; "": one is */ \
 	field(u32, role_hash)				/* AUTHNAME's of the user's name, even if there is no such role */ \
-	field(u32, database_hash)	/* DATABASEOID's */
+	field(u32, database_hash)			/* DATABASEOID's */ \
+	field(u8, console)			/* BATON_CONSOLE_* */
+
+/*
+ * The console of the pool answers to this name of a database, unless there is a
+ * database of this name. What it lets the client do.
+ */
+#define BATON_CONSOLE_DATABASE "pgbouncer"
+#define BATON_CONSOLE_NOT 0		/* the client does not want the console, or
+								 * may not have it */
+#define BATON_CONSOLE_SHOW 1	/* privileges of pg_monitor */
+#define BATON_CONSOLE_ALL 2		/* superuser */
 
 /*
  * the login changes that concern the answer: of any role, of any database, of
@@ -301,6 +344,38 @@ typedef struct BatonFrameHeader
 #define BATON_AUTH_BY_SERVER 7	/* a backend does it, on the client's socket */
 
 /*
+ * A line of the server's log.  With is_client it is about the client that the
+ * other fields describe, as far as they are known.
+ */
+#define BATON_LOG_LINE_FIELDS(field) \
+	field(u8, level)					/* BATON_LOG_* */ \
+	field(string, sqlstate)				/* "": none */ \
+	field(string, message) \
+	field(string, detail)				/* "": none */ \
+	field(string, hint)					/* "": none */ \
+	field(bool, is_client) \
+	field(u32, pid)						/* of the session; 0: the dispatcher's */ \
+	field(i64, since)					/* TimestampTz; 0: the session has not begun */ \
+	field(string, user)					/* "": unknown, as all of these */ \
+	field(string, database) \
+	field(string, host)					/* as %h */ \
+	field(string, port) \
+	field(string, application_name)
+
+/* what the launcher knows of the server and its dispatchers */
+#define BATON_SERVER_ANSWER_FIELDS(field) \
+	field(u8, in_recovery) \
+	field(u8, is_stopping) \
+	field(u32, dispatcher_starts)	/* since the server started */ \
+	field(u64, descriptors)			/* of the dispatcher; 0: unknown, as these */ \
+	field(u64, descriptors_most)	/* the limit */ \
+	field(u64, resident_bytes)		/* memory */ \
+	field(string, server_version) \
+	field(string, version)			/* of the library */ \
+	field(string, dispatcher_version) \
+	field(string, dispatcher_build)
+
+/*
  * HELLO_QUERY answers: frames BATON_MSG_ROW, each u32 columns, then strings
  * (length 0xFFFFFFFF is NULL), then BATON_MSG_DONE.
  */
@@ -312,6 +387,20 @@ typedef struct BatonFrameHeader
 #define BATON_QUERY_DISPATCHERS 4
 #define BATON_QUERY_POOL_SETTINGS 8
 #define BATON_QUERY_TENANTS 9
+#define BATON_QUERY_STATISTICS 13
+#define BATON_QUERY_RESET_STATISTICS 14 /* no rows */
+
+/*
+ * For the monitor. SESSION_COUNTS: user, database, state, cause, would a
+ * restart of the dispatcher end them, number of sessions; several rows may have
+ * the same names. SESSIONS_AT_WORK: see Scheduler::at_work_row().
+ * NAMED_STATISTICS: as STATISTICS, with names in place of OIDs. DATABASE_TIMES:
+ * see Scheduler::times_row().
+ */
+#define BATON_QUERY_SESSION_COUNTS 15
+#define BATON_QUERY_NAMED_STATISTICS 16
+#define BATON_QUERY_DATABASE_TIMES 17
+#define BATON_QUERY_SESSIONS_AT_WORK 18
 
 /*
  * The pool must leave a database (database_access.c). Followed by: u8 forced
@@ -322,6 +411,28 @@ typedef struct BatonFrameHeader
  * again.
  */
 #define BATON_QUERY_LEAVE_DATABASE 5
+
+/*
+ * Sessions are paused (pause.c). Followed by: u32 the role's OID and u32 the
+ * database's (0: any), u32 the OID of the role that pauses, u64 for how many
+ * microseconds the statement waits, u64 for how many the pause lasts; the
+ * frame's session is the one that asks, 0 if none. The answer has rows without
+ * columns: u32 BATON_PAUSE_*, u64 value. Without rows, nothing is in the way
+ * and the pause stands, whatever becomes of the connection. Otherwise it ends
+ * with the connection; the same frame asks again.
+ */
+#define BATON_QUERY_PAUSE 10
+#define BATON_PAUSE_SESSIONS 1	/* so many sessions are in the way */
+#define BATON_PAUSE_SESSION 2	/* one of them: the session id */
+#define BATON_PAUSE_ENDED 3		/* the pause has been ended meanwhile, or
+								 * could not begin */
+
+/*
+ * Pauses end. Followed by: u32 the role's OID and u32 the database's (0: any).
+ * One row without columns: u32 0, u64 the number of pauses.
+ */
+#define BATON_QUERY_RESUME 11
+#define BATON_QUERY_PAUSES 12	/* rows with columns, as for a view */
 
 /*
  * The session in the frame shall be cancelled, or terminated, if no backend

@@ -3,6 +3,11 @@
 
 mod demo;
 mod doctor;
+mod pause;
+mod text;
+mod top;
+mod upgrade;
+mod why;
 
 use clap::{Parser, Subcommand};
 use std::process::ExitCode;
@@ -21,6 +26,16 @@ enum Command {
     Demo(demo::Arguments),
     /// Look at a live server: what works, what would not, and what mends it
     Doctor(doctor::Arguments),
+    /// Let running transactions end, and hold the next ones back
+    Pause(pause::Arguments),
+    /// End pauses
+    Resume(pause::Scope),
+    /// Watch sessions, backends and waits of a live server
+    Top(top::Arguments),
+    /// Replace the dispatcher of a live server by the program that is installed
+    Upgrade(upgrade::Arguments),
+    /// Say where a session is, why it is there, and what the pool would do next
+    Why(why::Arguments),
 }
 
 fn main() -> ExitCode {
@@ -29,8 +44,19 @@ fn main() -> ExitCode {
             let ran = demo::main(arguments).map(|()| ExitCode::SUCCESS);
             (ran, ExitCode::FAILURE)
         }
-        // 1 means that the server could be checked and something does not work.
+        // 1 means that the server could be asked, and something does not work or was not done.
         Command::Doctor(arguments) => (doctor::main(&arguments), ExitCode::from(2)),
+        Command::Pause(arguments) => {
+            let ran = pause::pause(&arguments).map(|()| ExitCode::SUCCESS);
+            (ran, ExitCode::FAILURE)
+        }
+        Command::Resume(scope) => {
+            let ran = pause::resume(&scope).map(|()| ExitCode::SUCCESS);
+            (ran, ExitCode::FAILURE)
+        }
+        Command::Top(arguments) => (top::main(arguments), ExitCode::from(2)),
+        Command::Why(arguments) => (why::main(&arguments), ExitCode::from(2)),
+        Command::Upgrade(arguments) => (upgrade::main(&arguments), ExitCode::from(2)),
     };
     match result {
         Ok(code) => code,

@@ -3,6 +3,7 @@
 //! The extension's launcher starts it (launcher.c), nobody else; what a
 //! person runs is `baton`, a program of its own.
 
+mod console;
 mod core;
 mod protocol;
 mod shell;

@@ -22,7 +22,8 @@ CREATE FUNCTION pg_baton_get_sessions(
     OUT state_since timestamp with time zone,
     OUT transactions bigint,
     OUT migrations bigint,
-    OUT context_bytes bigint)
+    OUT context_bytes bigint,
+    OUT tls boolean)
 RETURNS SETOF record
 AS 'MODULE_PATHNAME', 'pg_baton_get_sessions'
 LANGUAGE C VOLATILE STRICT PARALLEL RESTRICTED;
@@ -46,7 +47,11 @@ CREATE VIEW pg_baton_sessions AS
         state_since,
         transactions,
         migrations,
-        context_bytes
+        context_bytes,
+        tls,
+        CASE WHEN tls OR mode <> 'native' AND backend_pid IS NULL THEN 'ends'
+            WHEN mode = 'native' THEN 'unaffected'
+            ELSE 'keeps its backend' END AS dispatcher_restart
     FROM pg_baton_get_sessions();
 
 COMMENT ON VIEW pg_baton_sessions IS
@@ -84,6 +89,10 @@ COMMENT ON COLUMN pg_baton_sessions.migrations IS
     'Times it came to another backend than the one before';
 COMMENT ON COLUMN pg_baton_sessions.context_bytes IS
     'Memory its stored context accounts for; what several sessions hold in common is counted for each';
+COMMENT ON COLUMN pg_baton_sessions.tls IS
+    'Whether the client has come by TLS';
+COMMENT ON COLUMN pg_baton_sessions.dispatcher_restart IS
+    'What a restart of the dispatcher would do to it now: "ends", "keeps its backend" (for life), "unaffected"';
 
 REVOKE ALL ON FUNCTION pg_baton_get_sessions() FROM PUBLIC;
 REVOKE ALL ON pg_baton_sessions FROM PUBLIC;
@@ -165,7 +174,18 @@ CREATE FUNCTION pg_baton_get_pools(
     OUT dedicated integer,
     OUT sessions integer,
     OUT waiting integer,
-    OUT longest_wait interval)
+    OUT longest_wait interval,
+    OUT wait_p50 interval,
+    OUT wait_p95 interval,
+    OUT wait_p99 interval,
+    OUT transaction_p50 interval,
+    OUT transaction_p95 interval,
+    OUT transaction_p99 interval,
+    OUT login_p50 interval,
+    OUT login_p95 interval,
+    OUT login_p99 interval,
+    OUT grown jsonb,
+    OUT shrunk jsonb)
 RETURNS SETOF record
 AS 'MODULE_PATHNAME', 'pg_baton_get_pools'
 LANGUAGE C VOLATILE STRICT PARALLEL RESTRICTED;
@@ -184,7 +204,18 @@ CREATE VIEW pg_baton_pools AS
         dedicated,
         sessions,
         waiting,
-        longest_wait
+        longest_wait,
+        wait_p50,
+        wait_p95,
+        wait_p99,
+        transaction_p50,
+        transaction_p95,
+        transaction_p99,
+        login_p50,
+        login_p95,
+        login_p99,
+        grown,
+        shrunk
     FROM pg_baton_get_pools();
 
 COMMENT ON VIEW pg_baton_pools IS
@@ -212,6 +243,28 @@ COMMENT ON COLUMN pg_baton_pools.waiting IS
     'Of these: waiting for a backend';
 COMMENT ON COLUMN pg_baton_pools.longest_wait IS
     'How long the first of them has been waiting; NULL if none waits';
+COMMENT ON COLUMN pg_baton_pools.wait_p50 IS
+    'How long a session waited for a backend in the last minute at most, in 50 of 100 cases; NULL if there were none';
+COMMENT ON COLUMN pg_baton_pools.wait_p95 IS
+    'How long a session waited for a backend in the last minute at most, in 95 of 100 cases; NULL if there were none';
+COMMENT ON COLUMN pg_baton_pools.wait_p99 IS
+    'How long a session waited for a backend in the last minute at most, in 99 of 100 cases; NULL if there were none';
+COMMENT ON COLUMN pg_baton_pools.transaction_p50 IS
+    'How long a transaction took in the last minute at most, in 50 of 100 cases; NULL if there were none';
+COMMENT ON COLUMN pg_baton_pools.transaction_p95 IS
+    'How long a transaction took in the last minute at most, in 95 of 100 cases; NULL if there were none';
+COMMENT ON COLUMN pg_baton_pools.transaction_p99 IS
+    'How long a transaction took in the last minute at most, in 99 of 100 cases; NULL if there were none';
+COMMENT ON COLUMN pg_baton_pools.login_p50 IS
+    'How long a login took in the last minute at most, in 50 of 100 cases; NULL if there were none';
+COMMENT ON COLUMN pg_baton_pools.login_p95 IS
+    'How long a login took in the last minute at most, in 95 of 100 cases; NULL if there were none';
+COMMENT ON COLUMN pg_baton_pools.login_p99 IS
+    'How long a login took in the last minute at most, in 99 of 100 cases; NULL if there were none';
+COMMENT ON COLUMN pg_baton_pools.grown IS
+    'Backends that it has gained, by reason';
+COMMENT ON COLUMN pg_baton_pools.shrunk IS
+    'Backends that it has lost, by reason';
 REVOKE ALL ON FUNCTION pg_baton_get_pools() FROM PUBLIC;
 REVOKE ALL ON pg_baton_pools FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION pg_baton_get_pools() TO pg_monitor;
@@ -326,6 +379,7 @@ CREATE FUNCTION pg_baton_get_dispatchers(
     OUT accepted bigint,
     OUT logins bigint,
     OUT logins_failed bigint,
+    OUT logins_abandoned bigint,
     OUT cancels bigint,
     OUT dispatched bigint,
     OUT handed_over_directly bigint,
@@ -354,6 +408,7 @@ CREATE VIEW pg_baton_dispatchers AS
         accepted,
         logins,
         logins_failed,
+        logins_abandoned,
         cancels,
         dispatched,
         handed_over_directly,
@@ -387,7 +442,9 @@ COMMENT ON COLUMN pg_baton_dispatchers.accepted IS
 COMMENT ON COLUMN pg_baton_dispatchers.logins IS
     'Logins that succeeded';
 COMMENT ON COLUMN pg_baton_dispatchers.logins_failed IS
-    'Connections that ended before a login succeeded, cancel requests left out';
+    'Logins that were refused with an error';
+COMMENT ON COLUMN pg_baton_dispatchers.logins_abandoned IS
+    'Connections that ended before a login was decided, as those of port checks, cancel requests left out';
 COMMENT ON COLUMN pg_baton_dispatchers.cancels IS
     'Cancel requests that matched a session';
 COMMENT ON COLUMN pg_baton_dispatchers.dispatched IS
@@ -415,6 +472,199 @@ REVOKE ALL ON FUNCTION pg_baton_get_dispatchers() FROM PUBLIC;
 REVOKE ALL ON pg_baton_dispatchers FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION pg_baton_get_dispatchers() TO pg_monitor;
 GRANT SELECT ON pg_baton_dispatchers TO pg_monitor;
+
+CREATE FUNCTION pg_baton_get_pauses(
+    OUT database_oid bigint,
+    OUT role_oid bigint,
+    OUT since timestamp with time zone,
+    OUT ends timestamp with time zone,
+    OUT waiting integer,
+    OUT in_the_way integer)
+RETURNS SETOF record
+AS 'MODULE_PATHNAME', 'pg_baton_get_pauses'
+LANGUAGE C VOLATILE STRICT PARALLEL RESTRICTED;
+
+COMMENT ON FUNCTION pg_baton_get_pauses() IS
+    'See the view pg_baton_pauses';
+
+CREATE VIEW pg_baton_pauses AS
+    SELECT d.datname AS database,
+        r.rolname AS role,
+        p.since,
+        p.ends,
+        p.waiting,
+        p.in_the_way
+    FROM pg_baton_get_pauses() AS p
+        LEFT JOIN pg_catalog.pg_database AS d ON d.oid = p.database_oid::oid
+        LEFT JOIN pg_catalog.pg_roles AS r ON r.oid = p.role_oid::oid;
+
+COMMENT ON VIEW pg_baton_pauses IS
+    'Pauses: sessions that get no backend for a time';
+
+COMMENT ON COLUMN pg_baton_pauses.database IS
+    'The database whose sessions are paused; NULL: any';
+COMMENT ON COLUMN pg_baton_pauses.role IS
+    'The role whose sessions are paused; NULL: any';
+COMMENT ON COLUMN pg_baton_pauses.since IS
+    'When the pause began';
+COMMENT ON COLUMN pg_baton_pauses.ends IS
+    'When it ends by itself';
+COMMENT ON COLUMN pg_baton_pauses.waiting IS
+    'Sessions that wait for its end; requests of dedicated sessions do not count';
+COMMENT ON COLUMN pg_baton_pauses.in_the_way IS
+    'Sessions whose transactions are not over yet; NULL: not counted yet';
+
+REVOKE ALL ON FUNCTION pg_baton_get_pauses() FROM PUBLIC;
+REVOKE ALL ON pg_baton_pauses FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION pg_baton_get_pauses() TO pg_monitor;
+GRANT SELECT ON pg_baton_pauses TO pg_monitor;
+
+CREATE FUNCTION pg_baton_pause(
+    database name DEFAULT NULL,
+    role name DEFAULT NULL,
+    timeout interval DEFAULT '30 seconds',
+    "for" interval DEFAULT '5 minutes')
+RETURNS void
+AS 'MODULE_PATHNAME', 'pg_baton_pause'
+LANGUAGE C VOLATILE PARALLEL UNSAFE;
+
+COMMENT ON FUNCTION pg_baton_pause(name, name, interval, interval) IS
+    'Lets running transactions end and holds the next ones back; gives up after "timeout", and ends by itself after "for"';
+
+CREATE FUNCTION pg_baton_resume(
+    database name DEFAULT NULL,
+    role name DEFAULT NULL)
+RETURNS integer
+AS 'MODULE_PATHNAME', 'pg_baton_resume'
+LANGUAGE C VOLATILE PARALLEL UNSAFE;
+
+COMMENT ON FUNCTION pg_baton_resume(name, name) IS
+    'Ends pauses: those of this database and this role, NULL is any; returns their number';
+
+REVOKE ALL ON FUNCTION pg_baton_pause(name, name, interval, interval) FROM PUBLIC;
+REVOKE ALL ON FUNCTION pg_baton_resume(name, name) FROM PUBLIC;
+
+CREATE FUNCTION pg_baton_get_stats(
+    OUT role_oid oid,
+    OUT database_oid oid,
+    OUT transactions bigint,
+    OUT requests bigint,
+    OUT statements bigint,
+    OUT errors bigint,
+    OUT errors_by_class jsonb,
+    OUT bytes_sent bigint,
+    OUT transaction_time_us bigint,
+    OUT request_time_us bigint,
+    OUT waits bigint,
+    OUT wait_time_us bigint,
+    OUT handed_over_directly bigint,
+    OUT queued bigint,
+    OUT hand_over_time_us bigint,
+    OUT logins bigint,
+    OUT logins_tls bigint,
+    OUT logins_refused bigint,
+    OUT logins_refused_by_state jsonb,
+    OUT cancels bigint,
+    OUT evictions bigint,
+    OUT stats_reset timestamp with time zone)
+RETURNS SETOF record
+AS 'MODULE_PATHNAME', 'pg_baton_get_stats'
+LANGUAGE C VOLATILE STRICT PARALLEL RESTRICTED;
+
+COMMENT ON FUNCTION pg_baton_get_stats() IS
+    'Asks the dispatcher; see the view pg_baton_stats';
+
+-- What is left of dropped roles and databases is not shown.
+CREATE VIEW pg_baton_stats AS
+    SELECT r.rolname AS user_name,
+        d.datname AS database,
+        s.transactions,
+        s.requests,
+        s.statements,
+        s.errors,
+        s.errors_by_class,
+        s.bytes_sent,
+        s.transaction_time_us,
+        s.request_time_us,
+        s.waits,
+        s.wait_time_us,
+        s.handed_over_directly,
+        s.queued,
+        s.hand_over_time_us,
+        s.logins,
+        s.logins_tls,
+        s.logins_refused,
+        s.logins_refused_by_state,
+        s.cancels,
+        s.evictions,
+        s.stats_reset
+    FROM pg_baton_get_stats() s
+        LEFT JOIN pg_catalog.pg_roles r ON r.oid = s.role_oid
+        LEFT JOIN pg_catalog.pg_database d ON d.oid = s.database_oid
+    WHERE s.role_oid IS NULL OR (r.oid IS NOT NULL AND d.oid IS NOT NULL);
+
+COMMENT ON VIEW pg_baton_stats IS
+    'What has been counted of each user in each database, one row each';
+
+COMMENT ON COLUMN pg_baton_stats.user_name IS
+    'The user; NULL: all that have no row of their own';
+COMMENT ON COLUMN pg_baton_stats.database IS
+    'The database; NULL like user_name';
+COMMENT ON COLUMN pg_baton_stats.transactions IS
+    'Transactions that were completed';
+COMMENT ON COLUMN pg_baton_stats.requests IS
+    'Requests that were answered: a simple query, or a batch up to its Sync';
+COMMENT ON COLUMN pg_baton_stats.statements IS
+    'Statements that ran to their end, or to the end of the rows that were asked for';
+COMMENT ON COLUMN pg_baton_stats.errors IS
+    'Errors that were sent to clients';
+COMMENT ON COLUMN pg_baton_stats.errors_by_class IS
+    'Of these: by class of SQLSTATE';
+COMMENT ON COLUMN pg_baton_stats.bytes_sent IS
+    'Bytes of the messages that were sent to clients after the login';
+COMMENT ON COLUMN pg_baton_stats.transaction_time_us IS
+    'Time in transactions, microseconds';
+COMMENT ON COLUMN pg_baton_stats.request_time_us IS
+    'Time in which requests were worked on, microseconds';
+COMMENT ON COLUMN pg_baton_stats.waits IS
+    'Times a session had to wait for a backend';
+COMMENT ON COLUMN pg_baton_stats.wait_time_us IS
+    'Time that they have waited, microseconds';
+COMMENT ON COLUMN pg_baton_stats.handed_over_directly IS
+    'Times a session was given straight to a backend';
+COMMENT ON COLUMN pg_baton_stats.queued IS
+    'Times a session came to a backend through the ready queue';
+COMMENT ON COLUMN pg_baton_stats.hand_over_time_us IS
+    'Time of both, from the dispatcher to the backend, microseconds';
+COMMENT ON COLUMN pg_baton_stats.logins IS
+    'Logins that succeeded';
+COMMENT ON COLUMN pg_baton_stats.logins_tls IS
+    'Of these: by TLS';
+COMMENT ON COLUMN pg_baton_stats.logins_refused IS
+    'Logins that were refused with an error';
+COMMENT ON COLUMN pg_baton_stats.logins_refused_by_state IS
+    'Of these: by SQLSTATE';
+COMMENT ON COLUMN pg_baton_stats.cancels IS
+    'Cancel requests for its sessions';
+COMMENT ON COLUMN pg_baton_stats.evictions IS
+    'Times a dedicated session was told to end because others waited';
+COMMENT ON COLUMN pg_baton_stats.stats_reset IS
+    'When the counts began';
+
+REVOKE ALL ON FUNCTION pg_baton_get_stats() FROM PUBLIC;
+REVOKE ALL ON pg_baton_stats FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION pg_baton_get_stats() TO pg_monitor;
+GRANT SELECT ON pg_baton_stats TO pg_monitor;
+
+CREATE FUNCTION pg_baton_stats_reset()
+RETURNS void
+AS 'MODULE_PATHNAME', 'pg_baton_stats_reset'
+LANGUAGE C VOLATILE STRICT PARALLEL RESTRICTED;
+
+COMMENT ON FUNCTION pg_baton_stats_reset() IS
+    'Has the counts of pg_baton_stats begin anew';
+
+REVOKE ALL ON FUNCTION pg_baton_stats_reset() FROM PUBLIC;
 
 CREATE FUNCTION pg_baton_get_failed_checks(
     OUT costs text,
@@ -447,6 +697,100 @@ REVOKE ALL ON FUNCTION pg_baton_get_failed_checks() FROM PUBLIC;
 REVOKE ALL ON pg_baton_failed_checks FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION pg_baton_get_failed_checks() TO pg_monitor;
 GRANT SELECT ON pg_baton_failed_checks TO pg_monitor;
+
+CREATE FUNCTION pg_baton_get_build(
+    OUT library_version text,
+    OUT library_layout text,
+    OUT library_since timestamp with time zone,
+    OUT dispatcher_pid integer,
+    OUT program_version text,
+    OUT program_layout text,
+    OUT program_build text,
+    OUT program_since timestamp with time zone,
+    OUT installed_program text,
+    OUT installed_version text,
+    OUT installed_layout text,
+    OUT installed_build text,
+    OUT installed_differs boolean,
+    OUT restarts bigint,
+    OUT last_end text,
+    OUT last_end_time timestamp with time zone)
+RETURNS SETOF record
+AS 'MODULE_PATHNAME', 'pg_baton_get_build'
+LANGUAGE C VOLATILE STRICT PARALLEL RESTRICTED;
+
+COMMENT ON FUNCTION pg_baton_get_build() IS
+    'See the view pg_baton_build';
+
+CREATE VIEW pg_baton_build AS
+    SELECT library_version,
+        library_layout,
+        library_since,
+        dispatcher_pid,
+        program_version,
+        program_layout,
+        program_build,
+        program_since,
+        installed_program,
+        installed_version,
+        installed_layout,
+        installed_build,
+        installed_differs,
+        restarts,
+        last_end,
+        last_end_time
+    FROM pg_baton_get_build();
+
+COMMENT ON VIEW pg_baton_build IS
+    'Which builds of library and dispatcher run, and which program is installed';
+
+COMMENT ON COLUMN pg_baton_build.library_version IS
+    'Version of the library that the server runs';
+COMMENT ON COLUMN pg_baton_build.library_layout IS
+    'Version of the layout by which it shares memory with the dispatcher';
+COMMENT ON COLUMN pg_baton_build.library_since IS
+    'When the server started, and loaded it';
+COMMENT ON COLUMN pg_baton_build.dispatcher_pid IS
+    'The dispatcher''s process ID; NULL if there is none';
+COMMENT ON COLUMN pg_baton_build.program_version IS
+    'Version of the program that runs as the dispatcher; NULL if the file does not tell';
+COMMENT ON COLUMN pg_baton_build.program_layout IS
+    'Its layout version';
+COMMENT ON COLUMN pg_baton_build.program_build IS
+    'Its build ID, as "file" prints it';
+COMMENT ON COLUMN pg_baton_build.program_since IS
+    'When it was started';
+COMMENT ON COLUMN pg_baton_build.installed_program IS
+    'The program that is installed; NULL if there is none';
+COMMENT ON COLUMN pg_baton_build.installed_version IS
+    'Its version; NULL if the file does not tell';
+COMMENT ON COLUMN pg_baton_build.installed_layout IS
+    'Its layout version';
+COMMENT ON COLUMN pg_baton_build.installed_build IS
+    'Its build ID';
+COMMENT ON COLUMN pg_baton_build.installed_differs IS
+    'Whether it is another program than the one that runs';
+COMMENT ON COLUMN pg_baton_build.restarts IS
+    'How often a dispatcher has been started since the server started, but for the first';
+COMMENT ON COLUMN pg_baton_build.last_end IS
+    'Why the last one ended that has: its exit status or signal, "asked for", "made no progress", or "unknown"';
+COMMENT ON COLUMN pg_baton_build.last_end_time IS
+    'When it ended';
+
+REVOKE ALL ON FUNCTION pg_baton_get_build() FROM PUBLIC;
+REVOKE ALL ON pg_baton_build FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION pg_baton_get_build() TO pg_monitor;
+GRANT SELECT ON pg_baton_build TO pg_monitor;
+
+CREATE FUNCTION pg_baton_restart_dispatcher()
+RETURNS integer
+AS 'MODULE_PATHNAME', 'pg_baton_restart_dispatcher'
+LANGUAGE C VOLATILE STRICT PARALLEL UNSAFE;
+
+COMMENT ON FUNCTION pg_baton_restart_dispatcher() IS
+    'Ends the dispatcher, has the launcher start the installed program, and returns its process ID; sessions that are not on a backend end';
+
+REVOKE ALL ON FUNCTION pg_baton_restart_dispatcher() FROM PUBLIC;
 
 CREATE FUNCTION pg_baton_version()
 RETURNS text

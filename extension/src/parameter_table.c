@@ -24,8 +24,10 @@
 #include "held_client.h"
 #include "majors.h"
 #include "client_input.h"
+#include "monitor.h"
 #include "parameters.h"
 #include "parameter_table.h"
+#include "pid_views.h"
 #include "pool_settings.h"
 #include "self_check.h"
 #include "taint_rules.h"
@@ -41,6 +43,13 @@ static const struct config_enum_entry gss_encryptions[] = {
 	{"auto", BATON_GSS_AUTO, false},
 	{"on", BATON_GSS_ON, false},
 	{"off", BATON_GSS_OFF, false},
+	{NULL, 0, false}
+};
+
+static const struct config_enum_entry show_idle_sessions[] = {
+	{"auto", BATON_SHOW_AUTO, false},
+	{"on", BATON_SHOW_ON, false},
+	{"off", BATON_SHOW_OFF, false},
 	{NULL, 0, false}
 };
 
@@ -90,6 +99,26 @@ static const ParameterDefinition definitions[] =
 		.short_description = "Sets the host names or IP addresses on which the pool listens.",
 		.long_description = "Empty means the same as listen_addresses.",
 		.check = baton_check_list,
+	},
+	{
+		.name = "pg_baton.monitor_port",
+		.type = PARAMETER_INT,
+		.variable = &baton_monitor_port,
+		.context = PGC_SIGHUP,
+		.boot = 0,.least = 0,.most = 65535,
+		.short_description = "Sets the port on which the monitor serves metrics and health checks by HTTP.",
+		.long_description = "0: there is no monitor.",
+	},
+	{
+		.name = "pg_baton.monitor_listen_addresses",
+		.type = PARAMETER_STRING,
+		.variable = &baton_monitor_listen_addresses,
+		.context = PGC_SIGHUP,
+		.flags = GUC_LIST_INPUT,
+		.boot_string = "localhost",
+		.short_description = "Sets the IP addresses on which the monitor listens.",
+		.long_description = "\"localhost\" and \"*\" are the addresses of IPv4 and IPv6; there are no other names.",
+		.check = baton_monitor_check_addresses,
 	},
 	{
 		.name = "pg_baton.enabled",
@@ -456,6 +485,17 @@ static const ParameterDefinition definitions[] =
 		.check = baton_check_log,
 	},
 	{
+		.name = "pg_baton.show_idle_sessions",
+		.type = PARAMETER_ENUM,
+		.variable = &baton_show_idle_sessions,
+		.context = PGC_SUSET,
+		.boot = BATON_SHOW_AUTO,
+		.options = show_idle_sessions,
+		.short_description = "Lists sessions that have no backend and nothing to do in pg_stat_activity.",
+		.long_description = "If off, the number of rows can be compared with max_connections. "
+		"auto: off for members of pg_monitor that are not members of pg_signal_backend, else on.",
+	},
+	{
 		.name = "pg_baton.log_scheduling",
 		.type = PARAMETER_BOOL,
 		.variable = &baton_log_scheduling,
@@ -463,6 +503,26 @@ static const ParameterDefinition definitions[] =
 		.boot = false,
 		.short_description = "Logs which session gets which backend, why a session keeps its backend, and why pools grow and shrink.",
 		.long_description = "The lines begin with \"pg_baton: scheduling:\".",
+	},
+	{
+		.name = "pg_baton.log_min_wait",
+		.type = PARAMETER_INT,
+		.variable = &baton_log_min_wait_ms,
+		.context = PGC_SIGHUP,
+		.flags = GUC_UNIT_MS,
+		.boot = -1,.least = -1,.most = INT_MAX,
+		.short_description = "Sets the time from which on a session's wait for a backend is logged.",
+		.long_description = "Zero logs all waits. -1 logs none.",
+	},
+	{
+		.name = "pg_baton.log_min_pin",
+		.type = PARAMETER_INT,
+		.variable = &baton_log_min_pin_ms,
+		.context = PGC_SIGHUP,
+		.flags = GUC_UNIT_MS,
+		.boot = -1,.least = -1,.most = INT_MAX,
+		.short_description = "Sets the time from which on it is logged that a session keeps its backend.",
+		.long_description = "Zero logs all dedicated sessions. -1 logs none.",
 	},
 	{
 		/* the dispatcher sends it when it opens a backend, see attach.c */

@@ -25,6 +25,7 @@
 #include "utils/resowner.h"
 
 #include "attach.h"
+#include "boundary.h"
 #include "catalog_watch.h"
 #include "database_access.h"
 #include "dispatcher_link.h"
@@ -32,6 +33,7 @@
 #include "held_client.h"
 #include "identity.h"
 #include "launcher.h"
+#include "log_writer.h"
 #include "parameter_table.h"
 #include "parameters.h"
 #include "pg_baton.h"
@@ -42,6 +44,7 @@
 #include "pg_program.h"
 #include "pg_roles.h"
 #include "pid_messages.h"
+#include "program.h"
 #include "self_check.h"
 #include "session_pid.h"
 #include "session_start.h"
@@ -159,8 +162,11 @@ process_utility(PlannedStmt *statement, const char *query_string,
 	baton_functions_utility_begins(&utility);
 	baton_notify_utility_begins(&utility);
 	baton_role_check();
-	/* reads a catalog */
+	/* these read catalogs */
+	baton_kept_functions_renew();
 	baton_settings_utility_begins(&utility);
+	if (!IsA(utility.statement, TransactionStmt) && !IsA(utility.statement, VariableSetStmt))
+		baton_role_caches_write();
 	/* fails if the client has cancelled what it runs */
 	baton_cancel_fire();
 	/* waits for other sessions to leave, and fails if they do not */
@@ -189,6 +195,7 @@ post_parse_analyze(ParseState *pstate, Query *query, JumbleState *jstate)
 		baton_functions_analysed(pstate, query);
 	}
 	baton_role_check();
+	baton_kept_functions_renew();
 	baton_cancel_fire();
 	if (next_post_parse_analyze)
 		next_post_parse_analyze(pstate, query, jstate);
@@ -215,7 +222,10 @@ static void
 executor_start(QueryDesc *query_desc, int eflags)
 {
 	baton_role_check();
+	baton_kept_functions_renew();
 	baton_cancel_fire();
+	if (query_desc->operation != CMD_SELECT || query_desc->plannedstmt->hasModifyingCTE)
+		baton_role_caches_write();
 	if (next_executor_start)
 		next_executor_start(query_desc, eflags);
 	else
@@ -230,6 +240,7 @@ object_access(ObjectAccessType access, Oid class, Oid object, int sub, void *arg
 	if (access == OAT_FUNCTION_EXECUTE)
 	{
 		baton_role_check();
+		baton_kept_functions_renew();
 		baton_cancel_fire();
 	}
 	baton_taint_object_access(access, class, object, sub);
@@ -297,6 +308,7 @@ call_function(FmgrHookEventType event, FmgrInfo *function, Datum *argument)
 static void
 transaction(XactEvent event, void *argument)
 {
+	baton_boundary_transaction(event);
 	baton_hold_limit_transaction(event);
 	baton_notify_transaction(event);
 	baton_login_transaction(event);
@@ -329,6 +341,7 @@ release(ResourceReleasePhase phase, bool is_commit, bool is_top, void *argument)
 static void
 emit_log(ErrorData *edata)
 {
+	baton_log_writer_level(edata);
 	/* may not return */
 	baton_overruled_log(edata);
 	baton_opening_notices_log(edata);
@@ -404,6 +417,7 @@ _PG_init(void)
 		return;
 
 	baton_control_create(baton_max_sessions);
+	baton_program_keep();
 	baton_self_check_init();
 	baton_rules_init(BATON_LAUNCHER_FUNCTION);
 	baton_log_settings_init();
@@ -414,6 +428,7 @@ _PG_init(void)
 	baton_own_statistics_init();
 	baton_hooks_install();
 	baton_launcher_register();
+	baton_log_writer_register();
 }
 
 /* The library's version, which may differ from the extension's after an upgrade. */

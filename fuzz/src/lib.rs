@@ -12,12 +12,16 @@
 //! | `requests` | a session's requests: what is passed over, and what must be there before a backend reads |
 //! | `backend` | what a starting backend sends, to the decoder and to the login behind it |
 //! | `frames` | frames of the control socket: what a backend says there, what the launcher answers |
+//! | `console` | what a client of the console sends |
 //! | `tls` | a TLS client's bytes, and all that can happen to both ends of its relay |
 
 #![allow(dead_code, missing_docs, unused_imports)]
 
 pub mod authentication;
 pub mod backend;
+#[path = "../../dispatcher/src/console/mod.rs"]
+mod console;
+pub mod console_client;
 pub mod frames;
 mod pieces;
 #[path = "../../dispatcher/src/protocol/mod.rs"]

@@ -7,7 +7,7 @@ import time
 import pytest
 from behaviour.test_login_repeated import visit
 from harness.cluster import HOST
-from harness.health import launcher_stopped
+from harness.health import launcher_stopped, wait_until
 from harness.wire import Wire, startup
 
 pytestmark = pytest.mark.pool_only
@@ -102,6 +102,23 @@ def test_another_s_changes_cost_no_greeting(cluster):
         visit(cluster.pool_port, "other", "postgres")
     assert dispatched("ALTER ROLE low PASSWORD 'x'") == 0
     assert dispatched("ALTER ROLE other PASSWORD 'x'") == 5
+
+
+# More than the dispatcher keeps greetings (MOST_GREETINGS in greetings.rs).
+MANY_KINDS = 1100
+
+
+def test_another_s_many_kinds_of_logins_cost_no_greeting(cluster):
+    """A login is greeted by a backend if the dispatcher has no greeting for its startup options."""
+    let_greetings_be_kept()
+    for _ in range(3):
+        visit(cluster.pool_port, "other", "postgres")
+    for number in range(MANY_KINDS):
+        Wire.login(HOST, cluster.pool_port, user="owner", database="low_db", **{"owner.kind": f"{number}"}).finish()
+    wait_until(lambda: cluster.sql("SELECT sessions FROM pg_baton_dispatchers") == [(0,)], what="all have left")
+    before = cluster.sql("SELECT dispatched FROM pg_baton_dispatchers")
+    with Wire.login(HOST, cluster.pool_port, user="other"):
+        assert cluster.sql("SELECT dispatched FROM pg_baton_dispatchers") == before
 
 
 # By a role that may create roles, in a loop.

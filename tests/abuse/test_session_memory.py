@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import time
+
 import pytest
-from harness.health import wait_until
+from harness.health import stop, wait_until
 from harness.wire import Wire, bind, describe_statement, execute, parse, sync
 
 pytestmark = pytest.mark.pool_only
@@ -103,4 +107,36 @@ def test_a_large_unnamed_statement_is_kept_while_there_is_room(installation):
             answer = session.ask(describe_statement() + bind() + execute() + sync())
             assert [m.row() for m in answer if m.type == "D"] == [[str(number).encode()]]
     for session in sessions:
+        session.finish()
+
+
+def test_values_committed_at_once_stay_within_a_role_s_share(installation):
+    """The dispatcher stands still as eight sessions return to it, each with a value of a quarter of the memory."""
+    cluster = installation(
+        pg_baton__session_memory=f"{MEMORY_MB}MB", pg_baton__max_backends=10, pg_baton__force_migration="on"
+    )
+    (dispatcher,) = cluster.dispatcher_pids()
+    hostile = [log_in(cluster, "low") for _ in range(8)]
+    length = MEMORY_MB * 250_000
+    for session in hostile:
+        session.query("BEGIN")
+        session.query(f"SELECT length(set_config('app.v', repeat('x', {length}), false))")
+    stop(dispatcher)
+    try:
+        for session in hostile:
+            session.query("COMMIT")
+        # their backends look for room after the answer
+        time.sleep(1)
+    finally:
+        os.kill(dispatcher, signal.SIGCONT)
+    wait_until(lambda: kept_for_memory(cluster, "low") > 0, what="sessions that keep their backends")
+    ((used, limit),) = cluster.sql("SELECT memory_bytes, memory_limit_bytes FROM pg_baton_dispatchers")
+    assert used <= limit * 5 / 8
+    own = log_in(cluster, "other")
+    own.query("SELECT length(set_config('app.own', repeat('y', 1000000), false))")
+    assert own.query("SELECT length(current_setting('app.own'))") == [["1000000"]]
+    assert kept_for_memory(cluster, "other") == 0
+    for session in hostile:
+        assert session.query("SELECT length(current_setting('app.v'))") == [[str(length)]]
+    for session in (*hostile, own):
         session.finish()

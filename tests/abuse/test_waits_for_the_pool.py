@@ -5,7 +5,7 @@ from __future__ import annotations
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from harness.wire import Wire, describe_statement, flush, parse, sync
+from harness.wire import Wire, describe_statement, flush, message, parse, query, sync
 
 pytestmark = pytest.mark.pool_only
 
@@ -55,4 +55,26 @@ def test_batches_answered_before_their_sync_stop_no_client(installation, bystand
         beside.all_go_on(10)
         for wire in wires:
             wire.ask(sync())
+            wire.close()
+
+
+@pytest.mark.parametrize(
+    "first",
+    [
+        pytest.param(query("SELECT 1"), id="query"),
+        pytest.param(flush(), id="flush"),
+        pytest.param(sync(), id="sync"),
+        pytest.param(message("d", b"data"), id="copy_data"),
+    ],
+)
+def test_batches_left_open_behind_a_message_stop_no_client(installation, bystanders, first):
+    """Each packet has an answered or ignored message and then a batch without its Sync; more than there are connections."""
+    cluster = installation(max_connections=40)
+    with bystanders(cluster) as beside:
+        wires = [Wire.login("127.0.0.1", cluster.pool_port, user="low") for _ in range(50)]
+        for _ in range(2):
+            for wire in wires:
+                wire.send(first + parse("SELECT 1"))
+            beside.all_go_on(10)
+        for wire in wires:
             wire.close()

@@ -145,6 +145,63 @@ def test_check_pgactivity(watched, service):
     assert re.sub(r"[^A-Z_]", "", found.stdout.split("|")[0]) == re.sub(r"[^A-Z_]", "", direct.stdout.split("|")[0])
 
 
+# What compares the connections with the limit: Zabbix's template (pgsql.connections), pgwatch's metric "backends", the
+# alert rules for prometheus-postgres-exporter (pg_stat_activity_count, pg_stat_database_numbackends), Datadog's.
+ROWS = "SELECT count(*) FROM pg_stat_activity WHERE "
+PARTS_OF_MAX_CONNECTIONS = [
+    ROWS + "datid IS NOT NULL AND state IS NOT NULL",
+    ROWS + "backend_type = 'client backend'",
+    ROWS + "datname IS NOT NULL",
+    "SELECT sum(numbackends) FROM pg_stat_database",
+    "SELECT count(*) FROM pg_stat_get_backend_idset()",
+]
+
+
+def test_agents_may_count_what_max_connections_limits(make_cluster, crowd, tmp_path):
+    """A role that may watch and end none sees fewer connections than the server has places, by the pool and beside it;
+    any other sees all sessions."""
+    cluster = make_cluster(parameters={**PARAMETERS, "max_connections": 30})
+    cluster.sql("CREATE EXTENSION pg_baton")
+    cluster.sql("CREATE ROLE watcher LOGIN IN ROLE pg_monitor")
+    cluster.sql("CREATE ROLE ender LOGIN IN ROLE pg_monitor, pg_signal_backend")
+    cluster.sql("CREATE ROLE user_ LOGIN")
+    crowd(cluster, 60)
+    wait_until(lambda: cluster.sql(f"{ROWS} state = 'idle'") == [(60,)], what="all sessions are idle")
+
+    def counts(port: int, user: str = "watcher") -> list[int]:
+        with psycopg.connect(host=HOST, port=port, user=user, dbname="postgres") as connection:
+            return [int(connection.execute(text).fetchone()[0]) for text in PARTS_OF_MAX_CONNECTIONS]
+
+    def answers() -> list[int]:
+        checks = []
+        psql = run_program("sh", "-c", "command -v psql").stdout.strip()
+        for port in (cluster.port, cluster.pool_port):
+            where = ["--host", HOST, "--port", str(port)]
+            script = program("check_postgres", "check-postgres")
+            checks.append([script, "--action=backends", "--dbuser=watcher", "--dbname=postgres", *where])
+            script = program("check_pgactivity", "check-pgactivity")
+            status = ["-P", psql, "--status-file", str(tmp_path / f"status-{port}"), "-w", "90%", "-c", "95%"]
+            checks.append([script, "-s", "backends", "-U", "watcher", "-d", "postgres", *where, *status])
+        return [run_program(*check).returncode for check in checks]
+
+    for port in (cluster.port, cluster.pool_port):
+        assert all(count < 15 for count in counts(port)), counts(port)
+        assert [count >= 60 for count in counts(port, "ender")] == [True, True, True, False, True]
+        assert counts(port, "user_")[2] >= 60
+    right = answers()
+    cluster.sql("ALTER ROLE watcher SET pg_baton.show_idle_sessions = on")
+    assert (right, answers()) == ([0] * 4, [2] * 4)
+    cluster.sql("ALTER ROLE watcher RESET pg_baton.show_idle_sessions")
+    # What ends the sessions of a database, or asks for one by its number, finds them all the same.
+    with psycopg.connect(host=HOST, port=cluster.pool_port, user="watcher", dbname="postgres") as connection:
+        ((pid,),) = cluster.sql(
+            "SELECT pid FROM pg_stat_activity WHERE state = 'idle' AND usename <> 'watcher' LIMIT 1"
+        )
+        assert connection.execute("SELECT state FROM pg_stat_get_activity(%s)", [pid]).fetchone() == ("idle",)
+        with pytest.raises(psycopg.errors.InsufficientPrivilege):
+            connection.execute("SET pg_baton.show_idle_sessions = on")
+
+
 def test_pg_activity(watched):
     """Its screen shows the session by its own number, and the session's statement.  (If pg_activity
     can read postmaster.pid, it also shows the data of /proc, and nothing that is not there.)"""

@@ -20,6 +20,7 @@ from harness.wire import (
     bind,
     copy_data,
     copy_done,
+    describe_statement,
     execute,
     flush,
     function_call,
@@ -30,6 +31,7 @@ from harness.wire import (
 )
 
 PARAMETERS = {"pg_baton.max_backends": 4}
+SETUP = ["CREATE TABLE locked (a int)"]
 
 
 def open_wire(server, **options) -> Wire:
@@ -206,7 +208,7 @@ def test_cancelled_waiting_statement_ends_at_once_and_never_runs(make_cluster, n
             assert (error["S"], error["C"]) == ("ERROR", "57014")
             assert error["M"] == "canceling statement due to user request"
         # the log has the message, as in stock
-        said = "ERROR:  canceling statement due to user request (SQLSTATE 57014)"
+        said = "ERROR:  canceling statement due to user request"
         wait_until(lambda: server.log().count(said) == 3, what="each is logged")
         # a late cancel, and then the next request, which waits for its turn
         waiting.cancel_request()
@@ -215,6 +217,40 @@ def test_cancelled_waiting_statement_ends_at_once_and_never_runs(make_cluster, n
             holder.query("COMMIT")
         assert [m.row() for m in waiting.until_ready(20) if m.type == "D"] == [[b"5"]]
         assert one.query("SELECT count(*) FROM cancelled") == [["0"]]
+
+
+@pytest.mark.pool_only
+@pytest.mark.parametrize("request_", [query("SELECT 2"), parse("SELECT 2") + sync()], ids=["query", "parse"])
+@pytest.mark.parametrize("forced", [False, True], ids=["queued", "forced"])
+def test_a_cancelled_waiting_request_drops_the_unnamed_statement(make_cluster, request_, forced):
+    """As in stock, where the error comes after the request's beginning. A later Bind finds no statement from before."""
+    server = make_cluster(parameters={"pg_baton.max_backends": 2, "pg_baton.force_migration": forced})
+    server.sql("CREATE EXTENSION pg_baton")
+    with open_wire(server) as one, open_wire(server) as two, open_wire(server) as waiting:
+        assert waiting.ask(parse("SELECT 1"), sync())[0].type == "1"
+        for holder in (one, two):
+            holder.query("BEGIN")
+        waiting.send(request_)
+        wait_until(lambda: server.sql("SELECT sum(waiting) FROM pg_baton_pools") == [(1,)], what="it waits")
+        waiting.cancel_request()
+        assert errors(waiting.until_ready(20)) == ["57014"]
+        for holder in (one, two):
+            holder.query("COMMIT")
+        assert errors(waiting.ask(bind(), execute(), sync())) == ["26000"]
+        assert errors(waiting.ask(parse("SELECT 3"), bind(), execute(), sync())) == []
+
+
+def cancel_on_its_way(server, session: Wire, message: bytes, pid: int) -> None:
+    """Cancels the session when the dispatcher has sent it to this stopped backend: the message ends with 57014."""
+    stop(pid)
+    try:
+        session.send(message)
+        wait_until(lambda: server.sql("SELECT state FROM pg_baton_backends") == [("assigned",)], what="it is sent")
+        session.cancel_request()
+        assert session.silent(0.1)
+    finally:
+        os.kill(pid, signal.SIGCONT)
+    assert errors(session.until_ready(20)) == ["57014"]
 
 
 @pytest.mark.pool_only
@@ -227,16 +263,132 @@ def test_a_cancel_on_its_session_s_way_to_a_backend_counts(make_cluster, name):
         session.query("SELECT 1")
         (pid,), *_ = server.sql("SELECT pid FROM pg_baton_backends")
         wait_until(lambda: server.sql("SELECT state FROM pg_baton_backends") == [("idle",)], what="it is given back")
-        stop(pid)
-        try:
-            session.send(ENDLESS[name])
-            wait_until(lambda: server.sql("SELECT state FROM pg_baton_backends") == [("assigned",)], what="it is sent")
-            session.cancel_request()
-            assert session.silent(0.1)
-        finally:
-            os.kill(pid, signal.SIGCONT)
-        assert errors(session.until_ready(20)) == ["57014"]
+        cancel_on_its_way(server, session, ENDLESS[name], pid)
         assert session.query("SELECT 1") == [["1"]]
+
+
+@contextlib.contextmanager
+def locking(server):
+    """The table is locked, and no deferrable transaction gets a snapshot, until the block ends."""
+    with psycopg.connect(server.direct()) as locker:
+        locker.execute("SET TRANSACTION ISOLATION LEVEL SERIALIZABLE")
+        locker.execute("LOCK TABLE locked")
+        locker.execute("SELECT FROM locked")  # takes the snapshot
+        yield
+
+
+def wait_until_blocked(server, name: str) -> None:
+    waits = (
+        f"SELECT count(*) FROM pg_stat_activity WHERE application_name = '{name}'"
+        " AND wait_event IN ('relation', 'SafeSnapshot')"
+    )
+    wait_until(lambda: server.sql(waits) == [(1,)], 20, f"{name} is blocked")
+
+
+DEFERRABLE = ("isolation = serializable", "read_only = on", "deferrable = on")
+
+# What a session sends before, and the messages that wait for a lock before anything of theirs runs.
+BLOCKED = {
+    "SELECT": ([], query("SELECT * FROM locked")),
+    "INSERT": ([], query("INSERT INTO locked VALUES (1)")),
+    "Parse": ([], parse("SELECT * FROM locked") + sync()),
+    "Describe": ([parse("SELECT * FROM locked", "s") + sync()], describe_statement("s") + sync()),
+    "Bind": ([parse("SELECT * FROM locked", "s") + sync()], bind([], "s") + execute() + sync()),
+    "unnamed Bind": ([parse("SELECT * FROM locked") + sync()], bind() + execute() + sync()),
+    "snapshot": ([query(f"SET default_transaction_{it}") for it in DEFERRABLE], query("SELECT 1")),
+}
+
+
+@pytest.mark.parametrize("by", ["cancel request", "pg_cancel_backend"])
+@pytest.mark.parametrize("name", BLOCKED)
+def test_cancel_ends_a_statement_whose_analysis_is_blocked(server, name, by):
+    """A session's first statement, one after others had its backend, and one after an error."""
+    before, blocked = BLOCKED[name]
+    with contextlib.ExitStack() as stack:
+        session = stack.enter_context(open_wire(server, application_name="blocked"))
+        others = [stack.enter_context(open_wire(server)) for _ in range(4)]
+        for message in before:
+            assert errors(session.ask(message)) == []
+        for _ in range(3):
+            with locking(server):
+                session.send(blocked)
+                wait_until_blocked(server, "blocked")
+                if by == "cancel request":
+                    session.cancel_request()
+                else:
+                    assert server.sql(f"SELECT pg_cancel_backend({session.backend_pid})") == [(True,)]
+                found = session.until_ready(20)
+            assert errors(found) == ["57014"] and found[-1].body == b"I"
+            for sql in ("BEGIN", "COMMIT"):
+                for other in others:
+                    other.query(sql)
+        if name != "Parse":
+            assert errors(session.ask(blocked)) == []
+
+
+def test_cancel_between_two_messages_of_a_batch_does_nothing(server):
+    """The session has begun a batch, and its next message has not been sent.
+
+    (A Bind starts only a SELECT's execution.)"""
+    with open_wire(server) as session, open_wire(server) as other:
+        assert errors(session.ask(parse("DELETE FROM locked", "s") + sync())) == []
+        for _ in range(3):
+            other.query("SELECT 2")
+            session.send(bind([], "s") + flush())
+            session.read_until("2", 20)
+            session.cancel_request()
+            assert session.silent(0.2)
+            found = session.ask(execute() + sync())
+            assert [m.type for m in found] == ["C", "Z"]
+
+
+@pytest.mark.pool_only
+@pytest.mark.parametrize("name", BLOCKED)
+def test_a_cancel_before_its_statement_blocks_counts(make_cluster, name):
+    """The session is on its way to a backend; its statement is blocked as soon as it begins."""
+    server = make_cluster(parameters={"pg_baton.max_backends": 1})
+    server.sql("CREATE EXTENSION pg_baton")
+    server.sql(*SETUP)
+    before, blocked = BLOCKED[name]
+    with open_wire(server) as session:
+        for message in [query("SELECT 1"), *before]:
+            assert errors(session.ask(message)) == []
+        (pid,), *_ = server.sql("SELECT pid FROM pg_baton_backends")
+        for _ in range(2):
+            with open_wire(server) as other:
+                other.query("SELECT 2")
+            wait_until(lambda: server.sql("SELECT state FROM pg_baton_backends") == [("idle",)], what="it is free")
+            with locking(server):
+                cancel_on_its_way(server, session, blocked, pid)
+        assert session.query("SELECT 1") == [["1"]]
+
+
+@pytest.mark.pool_only
+@needs_gdb
+@pytest.mark.parametrize("place", ["baton_context_install", "SetCurrentStatementStartTimestamp"])
+@pytest.mark.parametrize("name", BLOCKED)
+def test_a_cancel_as_its_blocked_statement_is_read_counts(make_cluster, name, place):
+    """The backend puts the session in place, or has read the message and has begun nothing."""
+    server = make_cluster(parameters={"pg_baton.max_backends": 1})
+    server.sql("CREATE EXTENSION pg_baton")
+    server.sql(*SETUP)
+    before, blocked = BLOCKED[name]
+    with open_wire(server) as session, open_wire(server) as other:
+        for turn in (session, other) * 2:
+            turn.query("SELECT 1")
+        for message in before:
+            assert errors(session.ask(message)) == []
+        for sql in ("BEGIN", "COMMIT"):
+            other.query(sql)
+        ((pid,),) = server.sql("SELECT pid FROM pg_baton_backends WHERE pid IS NOT NULL")
+        with locking(server):
+            with stopped_at(pid, place) as stop:
+                session.send(blocked)
+                stop.wait()
+                session.cancel_request()
+                wait_until(lambda: slot_of(server, pid).cancel != 0, what="the cancel is sent")
+            assert errors(session.until_ready(20)) == ["57014"]
+        assert session.query("SELECT 2") == other.query("SELECT 2") == [["2"]]
 
 
 @pytest.mark.pool_only

@@ -237,6 +237,18 @@ def test_session_is_dedicated_with_its_cause_and_shared_after(server, promise):
             wire.finish()
 
 
+def test_a_dedicated_backend_is_shown_idle_between_transactions(server):
+    shown = "SELECT state FROM pg_baton_backends WHERE session_pid = %s"
+    with Wire.login("127.0.0.1", server.pool_port) as session:
+        session.query("CREATE TEMP TABLE kept (i int)")
+        pid = int(session.query("SELECT pg_backend_pid()")[0][0])
+        wait_until(lambda: server.sql(shown % pid) == [("idle",)], what="an idle backend")
+        session.query("BEGIN")
+        assert server.sql(shown % pid) == [("busy",)]
+        session.query("COMMIT")
+        wait_until(lambda: server.sql(shown % pid) == [("idle",)], what="an idle backend again")
+
+
 def test_a_temporary_slot_that_an_error_has_dropped_is_no_cause(server):
     """Any error drops it, as on a direct connection."""
     session, others = open_sessions(server, "d_dropped_slot")

@@ -28,6 +28,7 @@ def test_a_server_that_is_well_is_said_to_be(make_cluster):
         "library",
         "dispatcher",
         "connections",
+        "background workers",
         "open files",
         "memory",
         "pg_hba.conf",
@@ -78,6 +79,37 @@ def test_a_dispatcher_that_is_not_up(make_cluster):
     assert one["text"].startswith("it is not up") and "/nonexistent/program" in one["mend"]
 
 
+def test_a_dispatcher_that_hangs_is_to_be_killed(make_cluster):
+    cluster = with_views(make_cluster())
+    os.kill(cluster.dispatcher_pids()[0], signal.SIGSTOP)
+    try:
+        one = of(findings(cluster, 1), "dispatcher", "failure")
+    finally:
+        os.kill(cluster.dispatcher_pids()[0], signal.SIGCONT)
+    assert "It does not answer." in one["text"] and "kill -KILL" in one["mend"]
+
+
+def test_background_workers_without_a_place(make_cluster):
+    """The server's launcher of logical replication takes the first place, where there is one."""
+    cluster = make_cluster(parameters={"max_worker_processes": 2})
+    line = line_of(cluster, "postgresql.conf", "max_worker_processes")
+    mend = f"{cluster.data}/postgresql.conf line {line}: max_worker_processes = 3, and restart the server"
+    one = of(findings(cluster, 0), "background workers", "warning")
+    assert "log writer has no place" in one["text"] and one["mend"] == mend
+    cluster.stop()
+    cluster.set_parameters({"max_worker_processes": 1})
+    cluster.start(wait_for_pool=False)
+    one = of(findings(cluster, 1), "background workers", "failure")
+    assert "launcher does not run" in one["text"] and mend in one["mend"]
+
+
+def test_doctor_on_the_pool_s_port_says_so(make_cluster):
+    cluster = with_views(make_cluster())
+    found = findings(cluster, 0, conninfo=cluster.pool())
+    one = of(found, "dispatcher", "warning")
+    assert "asks by the pool's port" in one["text"] and f"port={cluster.port}" in one["mend"]
+
+
 def test_a_dispatcher_of_another_build(make_cluster, run):
     copy = run.directory / "another-dispatcher" / "baton-dispatcher"
     copy.parent.mkdir()
@@ -85,13 +117,14 @@ def test_a_dispatcher_of_another_build(make_cluster, run):
     shutil.copy(run.stage.program, copy)
     cluster = with_views(make_cluster(parameters={"pg_baton.dispatcher_program": copy}))
     copy.unlink()
-    assert "has been replaced" in of(findings(cluster, 0), "dispatcher", "warning")["text"]
+    assert "no longer installed" in of(findings(cluster, 0), "dispatcher", "warning")["text"]
 
 
 def test_a_database_without_the_views(make_cluster):
     cluster = make_cluster()
     found = findings(cluster, 0)
-    assert "CREATE EXTENSION" in of(found, "dispatcher", "unknown")["mend"]
+    for check in ("dispatcher", "open files"):
+        assert "CREATE EXTENSION" in of(found, check, "unknown")["mend"]
     assert f"answers on port {cluster.pool_port}" in of(found, "dispatcher", "ok")["text"]
 
 

@@ -30,6 +30,8 @@ def test_a_certificate_that_was_renewed_and_not_reloaded(make_cluster, run):
     make_secure(cluster, authority)
     with_views(cluster.start())
     assert certificates(findings(cluster, 0), "warning") == []
+    # nor does the doctor leave a line of a failed handshake in the server's log
+    assert "could not accept SSL connection" not in cluster.log()
     renewed = authority.server("renewed", days=90)
     put(cluster, renewed.certificate, "server.crt")
     put(cluster, renewed.key, "server.key")

@@ -61,8 +61,8 @@ def test_views_are_found_in_whatever_schema_they_are(make_cluster):
     assert of(found, "dispatcher", "ok") and of(found, "self-checks", "ok") and of(found, "pools", "ok")
 
 
-def test_an_unreadable_program_is_not_said_to_be_the_same(make_cluster, run):
-    """The program may be run and not read; the system keeps secret which file its process maps."""
+def test_unreadable_program_is_known_by_its_file(make_cluster, run):
+    """The program may be run and not read: its build is unknown, another file in its place is noticed."""
     copy = run.directory / "secret-dispatcher" / "baton-dispatcher"
     copy.parent.mkdir()
     copy.parent.chmod(0o755)
@@ -72,12 +72,17 @@ def test_an_unreadable_program_is_not_said_to_be_the_same(make_cluster, run):
     user = pwd.getpwuid(server_user().pw_uid).pw_name
     options = {"user": user} if os.geteuid() == 0 else {}
     found = findings(cluster, 0, **options)
-    assert "whether its program has been replaced" in of(found, "dispatcher", "unknown")["text"]
     assert "it is up on port" in of(found, "dispatcher", "ok")["text"]
+    assert not [one for one in found if (one["check"], one["level"]) == ("dispatcher", "warning")]
+    other = copy.with_name("other")
+    shutil.copy(run.stage.program, other)
+    other.chmod(0o111)
+    other.rename(copy)
+    assert "waits to be used" in of(findings(cluster, 0, **options), "dispatcher", "warning")["text"]
 
 
 @pytest.mark.skipif(not other_users(), reason="only root runs it as another user")
-def test_another_machine_user_is_told_of_a_replaced_program(make_cluster, run):
+def test_another_machine_user_is_told_of_a_removed_program(make_cluster, run):
     copy = run.directory / "replaced-dispatcher" / "baton-dispatcher"
     copy.parent.mkdir()
     copy.parent.chmod(0o755)
@@ -85,7 +90,7 @@ def test_another_machine_user_is_told_of_a_replaced_program(make_cluster, run):
     cluster = with_views(make_cluster(parameters={"pg_baton.dispatcher_program": copy}))
     copy.unlink()
     found = findings(cluster, 0, user=other_users()[0])
-    assert "has been replaced" in of(found, "dispatcher", "warning")["text"]
+    assert "no longer installed" in of(found, "dispatcher", "warning")["text"]
 
 
 def test_a_dispatcher_that_is_not_up_is_seen_without_views(make_cluster):

@@ -198,5 +198,5 @@ def test_a_cancel_request_for_no_server_process_never_reaches_it(door):
             with send_cancel(cluster, pid, b"\0\0\0\1") as wire:
                 assert is_closed(wire)
             said = f"PID {pid} in cancel request did not match any process"
-            wait_until(lambda: f"LOG:  pg_baton: {said}" in log(), what="it is told")  # noqa: B023
+            wait_until(lambda: f"LOG:  {said}" in log(), what="it is told")  # noqa: B023
             assert log().count(said) == 1

@@ -29,6 +29,7 @@ COSTS_POOLING = [
     "sequences",
     "temporary_namespace",
     "sql_functions",
+    "kept_functions",
     "statements",
     "portals",
     "seed",

@@ -152,5 +152,11 @@ def test_uninstall_from_a_staging_directory_touches_nothing_else(folder):
     make += [f"DESTDIR={folder}", f"PG_CONFIG={Path(pg_config('bindir'), 'pg_config')}"]
     lines = subprocess.run(make, capture_output=True, text=True, check=True).stdout.splitlines()
     removed = [word.strip("'") for line in lines if line.startswith("rm ") for word in line.split()[2:]]
-    assert {Path(path).name for path in removed} >= {"baton", "baton-dispatcher", "pg_baton.so", "pg_baton.control"}
+    assert {Path(path).name for path in removed} >= {
+        "baton",
+        "baton-dispatcher",
+        "baton-monitor",
+        "pg_baton.so",
+        "pg_baton.control",
+    }
     assert all(path.startswith(f"{folder}/") for path in removed), removed

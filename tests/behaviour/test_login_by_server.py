@@ -157,7 +157,7 @@ def test_gss(make_cluster, run, monkeypatch):
         def psql(user: str) -> subprocess.CompletedProcess:
             conninfo = cluster.pool(user=user, host="localhost", hostaddr="127.0.0.1", application_name="by_gss")
             sql = "SELECT current_user, mode FROM pg_baton_sessions WHERE application_name = 'by_gss'"
-            cluster.sql("GRANT pg_monitor TO alice")
+            cluster.sql("GRANT pg_monitor, pg_signal_backend TO alice")
             return subprocess.run(
                 [server_program("psql"), "-XAt", "-c", sql, conninfo], capture_output=True, text=True, timeout=60
             )

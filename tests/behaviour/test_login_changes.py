@@ -187,8 +187,8 @@ def test_a_reload_of_pg_hba_counts(server):
 
 
 LOGGED = {
-    "log_connections": "pg_baton: connection authorized: user=changing ",
-    "log_disconnections": r"pg_baton: disconnection: session time: 0:00:\d\d\.\d\d\d user=changing ",
+    "log_connections": "connection authorized: user=changing ",
+    "log_disconnections": r"disconnection: session time: 0:00:\d\d\.\d\d\d user=changing ",
 }
 
 

@@ -104,7 +104,7 @@ def test_peer_lets_a_system_user_in_as_itself_and_no_other_user(server):
 def test_the_log_names_a_peer_that_may_not_be_the_role(server):
     server.set_parameters({"log_connections": True})
     server.reload()
-    said = f'pg_baton: connection authenticated: identity="{OTHER}" method=peer'
+    said = f'connection authenticated: identity="{OTHER}" method=peer'
 
     def is_said() -> bool:
         with server.new_log() as log:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import time
 from pathlib import Path
 
 import pytest
@@ -170,6 +171,8 @@ def test_max_dedicated_counts_for_sessions_already_dedicated(server, set_to, cro
     assert ended and ended == listeners[-len(ended) :] and len(ended) < len(listeners)
     assert dedicated() == len(listeners) - len(ended)
     assert {listener.until_closed()[-1].fields()["C"] for listener in ended} == {"53300"}
+    ((evictions,),) = server.sql("SELECT sum(evictions)::int FROM pg_baton_stats")
+    assert evictions >= len(ended)
     set_to("max_dedicated", -1)
     more = crowd(server, len(ended))
 
@@ -319,3 +322,27 @@ def test_dispatcher_start_parameters_count_for_the_next_one(server, set_to, crow
     wait_until(lambda: server.sql("SHOW pg_baton.dispatcher_log") == [("info",)], what="a reload")
     next_one()
     assert threads(server) == before
+
+
+def test_a_reload_that_changes_nothing_lets_clients_in(make_cluster):
+    """Though transactions hold all backends: many tools reload (Patroni at each switchover)."""
+    cluster = make_cluster(
+        parameters=PARAMETERS | {"pg_baton.max_extra_backends": 0, "pg_baton.session_wait_timeout": "3s"}
+    )
+    with contextlib.ExitStack() as stack:
+
+        def come() -> Wire:
+            return stack.enter_context(Wire.login(HOST, cluster.pool_port))
+
+        holders = [come() for _ in range(BACKENDS)]
+        for holder in holders:
+            holder.query("BEGIN")
+        come()
+        cluster.reload()
+        for _ in range(20):
+            come()
+            time.sleep(0.05)
+        assert holders[0].query("COMMIT") == []
+        cluster.set_parameters({"DateStyle": "German"})
+        cluster.reload()
+        wait_until(lambda: come().parameters["DateStyle"].startswith("German"), what="what has changed counts")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import os
+import socket
+import struct
 import threading
 import time
 
@@ -349,6 +351,22 @@ def test_views_show_sessions_backends_pools_and_the_dispatcher(cluster_with):
         session.query("COMMIT")
         local.query("SELECT 1")
     wait_until(lambda: cluster.sql("SELECT count(*) FROM pg_baton_sessions") == [(0,)], what="no session left")
+
+
+def test_port_checks_are_no_failed_logins(cluster_with):
+    cluster = cluster_with(pg_baton__max_backends=2)
+    counts = "SELECT logins, logins_failed, logins_abandoned FROM pg_baton_dispatchers"
+    # the pool was asked whether it is ready
+    ((ready, *none),) = cluster.sql(counts)
+    assert none == [0, 0]
+    for _ in range(3):
+        socket.create_connection(("127.0.0.1", cluster.pool_port)).close()
+    with Wire.open("127.0.0.1", cluster.pool_port) as check:
+        check.send(struct.pack("!II", 8, 80877103))  # SSLRequest
+    wait_until(lambda: cluster.sql(counts) == [(ready, 0, 4)], what="the checks to be counted")
+    with pytest.raises(LoginFailed):
+        Wire.login("127.0.0.1", cluster.pool_port, database="nonexistent")
+    wait_until(lambda: cluster.sql(counts) == [(ready, 1, 4)], what="the refused login to be counted")
 
 
 def test_views_are_for_monitors(cluster_with):

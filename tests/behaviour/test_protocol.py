@@ -505,6 +505,67 @@ def test_idle_session_timeout_is_the_session_s(server):
         assert other.query("SELECT 1") == [["1"]]
 
 
+HALF_COPY_DATA = copy_data(1000 * b"x")[:15]
+
+
+def ended_within_copy_data(server, port: int, case: str) -> list[str]:
+    """What a session is told that has sent half a CopyData, which no COPY has asked for."""
+    with Wire.login("127.0.0.1", port) as session:
+        if case == "idle in transaction":
+            session.query("SET idle_in_transaction_session_timeout = 300")
+            session.query("BEGIN")
+            session.send(HALF_COPY_DATA)
+        elif case == "idle":
+            session.query("SET idle_session_timeout = 300")
+            session.send(query("SELECT 1") + HALF_COPY_DATA)
+        else:
+            session.query(case)
+            session.send(HALF_COPY_DATA)
+            # the backend has begun to read the message
+            wait_until(lambda: session.unread_by_server() in (0, None), what="the message is being read")
+            server.sql(f"SELECT pg_terminate_backend({session.backend_pid})")
+        return [m.fields()["C"] for m in session.until_closed(20) if m.type == "E"]
+
+
+@pytest.mark.parametrize("case", ["idle in transaction", "idle", "BEGIN", "LISTEN news"])
+def test_half_an_ignored_message_keeps_no_session_from_its_end(server, case):
+    direct, pool = (ended_within_copy_data(server, port, case) for port in (server.port, server.pool_port))
+    assert pool == direct
+    assert len(pool) == 1
+
+
+@pytest.mark.parametrize("together", [False, True], ids=["apart", "together"])
+@pytest.mark.parametrize(
+    "parameter, begin, code",
+    [("idle_in_transaction_session_timeout", "BEGIN", "25P03"), ("idle_session_timeout", "LISTEN news", "57P05")],
+    ids=["in a transaction", "dedicated"],
+)
+def test_an_ignored_message_ends_the_idle_time(server, parameter, begin, code, together):
+    for port in (server.port, server.pool_port):
+        with Wire.login("127.0.0.1", port) as session:
+            session.query(f"SET {parameter} = 1000")
+            if together:
+                session.send(query(begin) + copy_data(b"ignored"))
+                session.until_ready()
+            else:
+                session.query(begin)
+                session.send(copy_data(b"ignored"))
+            assert session.silent(2)
+            assert session.query("SELECT 1") == [["1"]]
+            assert [m.fields()["C"] for m in session.until_closed(20) if m.type == "E"] == [code]
+
+
+def test_notifications_arrive_in_the_middle_of_an_ignored_message(server):
+    for port in (server.port, server.pool_port):
+        with Wire.login("127.0.0.1", port) as session:
+            session.query("LISTEN news")
+            session.send(HALF_COPY_DATA)
+            server.sql("NOTIFY news")
+            assert session.read(20).type == "A"
+            session.send(copy_data(1000 * b"x")[15:])
+            assert session.query("SELECT 1") == [["1"]]
+
+
 @pytest.mark.pool_only
 def test_forced_migration_switches_backend_for_each_transaction(server):
     if not server.forced:

@@ -35,6 +35,10 @@ def test_clients_find_the_pool_and_administrators_the_server(make_cluster):
     run_as_server_user([server_program("pg_ctl"), "reload", "-D", str(cluster.data)])
     dump = [server_program("pg_dumpall"), "-h", "127.0.0.1", "-p", str(cluster.pool_port), "-U", "postgres"]
     assert "PostgreSQL database cluster dump complete" in run_as_server_user(dump)
+    cluster.sql("CREATE EXTENSION pg_baton")
+    no_session = [(0,)]
+    # pg_dumpall's last session is one of the two until the dispatcher has seen its end
+    wait_until(lambda: cluster.sql("SELECT sessions FROM pg_baton_dispatchers") == no_session, what="its sessions end")
     with Wire.login("127.0.0.1", cluster.pool_port) as one, Wire.login("127.0.0.1", cluster.pool_port) as other:
         with pytest.raises(psycopg.OperationalError, match="too many clients"):
             psycopg.connect(cluster.pool())

@@ -192,3 +192,17 @@ def test_reader_of_pg_stat_activity_holds_up_no_other_session(server):
         assert re.search("canceling", str([m.fields() for m in looker.until_ready(20) if m.type == "E"]))
     for wire in crowd:
         wire.finish()
+
+
+def test_a_session_that_is_not_tracked_shows_no_earlier_query(server):
+    shown = "SELECT state, query, query_start IS NULL FROM pg_stat_activity WHERE application_name = 'untracked'"
+    for port in (server.port, server.pool_port):
+        with Wire.login("127.0.0.1", port, application_name="untracked") as session:
+            session.query("SELECT 'secret'")
+            session.query("SET track_activities = off")
+            session.query("SELECT 2")
+            assert server.sql(shown) == [("disabled", "", True)]
+            session.query("SET track_activities = on")
+            wait_until(lambda: server.sql(shown)[0][1] != "'secret'", what="the query that set it, or none")
+            assert "secret" not in server.sql(shown)[0][1]
+        wait_until(lambda: server.sql(shown) == [], what="the session has ended")

@@ -41,6 +41,7 @@ DROP_LOW = ["DROP OWNED BY low", "DROP ROLE low"]
 
 NESTED = ["CREATE TYPE w.within AS (a int)", "CREATE TYPE w.pair AS (i w.within, x int)"]
 PAIR = ["CREATE TYPE w.pair AS (a int, b text)"]
+BODY = "CREATE FUNCTION w.body() RETURNS text LANGUAGE sql STABLE AS $$SELECT '(2,y)'::pair::text$$"
 CLASS = "CREATE OPERATOR CLASS w.{name} DEFAULT FOR TYPE w.k USING btree AS OPERATOR 1 w.{order}, OPERATOR 3 w.=, OPERATOR 5 w.{other}, FUNCTION 1 w.{name}_cmp"
 OPCLASS = [
     "CREATE TYPE w.k AS (v int)", "CREATE TABLE w.keys (a w.k)", "INSERT INTO w.keys SELECT ROW(n)::w.k FROM generate_series(1, 3) n",
@@ -55,6 +56,19 @@ OPCLASS = [
 ]
 UPSERT = ["CREATE TABLE w.t (a int CONSTRAINT one UNIQUE, b int CONSTRAINT other UNIQUE)", "INSERT INTO w.t VALUES (1, 2)"]
 SWAP = ["ALTER INDEX w.one RENAME TO former", "ALTER INDEX w.other RENAME TO one"]
+
+# What it is, what its name is like, the string that means it, and its schema.
+TYPES_BY_STRING = [
+    ("array", "_kin%", "kind[]", "w"),
+    ("padded_type", "kin%", " kind ", "w"),
+    ("type_of_a_schema", "kin%", "elsewhere.kind", "elsewhere"),
+    ("array_of_a_schema", "_kin%", "elsewhere . kind [ 3 ]", "elsewhere"),
+]
+SEQUENCES_BY_STRING = {
+    "with_blanks": ("seq", " seq "),
+    "with_a_hyphen": ('"my-seq"', "my-seq"),
+    "with_a_quote": ('"my""seq"', '"my""seq"'),
+}
 
 STATEMENTS = {
     "enum_labels_swapped": History(
@@ -83,6 +97,19 @@ STATEMENTS = {
         ["EXECUTE s"], ["PREPARE s AS SELECT typnamespace::regnamespace FROM pg_type WHERE oid = 'kind'::regtype"],
         ["CREATE DOMAIN v.kind AS int"],
     ),
+    **{f"{kind}_{change}": History(
+        ["CREATE SCHEMA IF NOT EXISTS elsewhere", "CREATE DOMAIN w.kind AS int", "CREATE DOMAIN elsewhere.kind AS int"],
+        ["EXECUTE s"], [f"PREPARE s AS SELECT typnamespace::regnamespace, oid = (SELECT max(oid) FROM pg_type WHERE typname LIKE '{name}')"
+                        f" FROM pg_type WHERE oid = '{text}'::regtype"],
+        between, afterwards=["DROP SCHEMA elsewhere CASCADE"],
+    ) for kind, name, text, schema in TYPES_BY_STRING for change, between in {
+        "made_anew": [f"DROP DOMAIN {schema}.kind", f"CREATE DOMAIN {schema}.kind AS int"],
+        "hidden": ["CREATE DOMAIN v.kind AS int"]}.items()},
+    **{f"sequence_hidden_by_a_name_{how}": History(
+        [f"CREATE SEQUENCE w.{name}"],
+        ["EXECUTE s"], [f"PREPARE s AS SELECT nextval('{text}') >= 1000"],
+        [f"CREATE SEQUENCE v.{name} START 1000"],
+    ) for how, (name, text) in SEQUENCES_BY_STRING.items()},
     "function_named_by_regproc": History(
         ["CREATE FUNCTION w.proc() RETURNS int LANGUAGE sql AS 'SELECT 1'"],
         ["EXECUTE s"], ["PREPARE s AS SELECT pronamespace::regnamespace FROM pg_proc WHERE oid = 'proc'::regproc"],
@@ -159,6 +186,21 @@ STATEMENTS = {
          "ALTER TABLE w.papers ENABLE ROW LEVEL SECURITY", "CREATE POLICY p ON w.papers TO team USING (true)"],
         ["EXECUTE s"], ["PREPARE s AS SELECT v FROM papers"],
         ["REVOKE team FROM low"], role="low", afterwards=["DROP OWNED BY low, team", "DROP ROLE low, team"],
+    ),
+    "attribute_in_an_inlined_function_gets_another_type": History(
+        [*PAIR, BODY], ["EXECUTE s"], ["PREPARE s AS SELECT body()"],
+        ["ALTER TYPE w.pair ALTER ATTRIBUTE a TYPE numeric"],
+    ),
+    "a_domain_gets_a_default": History(
+        ["CREATE DOMAIN w.kind AS int", "CREATE TABLE w.kinds (v text, k w.kind)"],
+        ["EXECUTE s"], ["PREPARE s AS INSERT INTO kinds (v) VALUES ('v') RETURNING k"],
+        ["ALTER DOMAIN w.kind SET DEFAULT 7"],
+    ),
+    "a_domain_behind_a_view_gets_a_default": History(
+        ["CREATE DOMAIN w.kind AS int", "CREATE TABLE w.kinds (v text, k w.kind)", "CREATE VIEW w.narrow AS SELECT v FROM w.kinds"],
+        ["EXECUTE s", "WITH d AS (DELETE FROM kinds RETURNING k) SELECT max(k) FROM d", "SELECT 'an odd number of commands'"],
+        ["PREPARE s AS INSERT INTO narrow VALUES ('v')"],
+        ["ALTER DOMAIN w.kind SET DEFAULT 7"],
     ),
     "attribute_of_a_type_within_a_type_replaced": History(
         NESTED, ["EXECUTE s"], ["PREPARE s AS SELECT '(\"(1)\",2)'::pair::text"],
@@ -317,6 +359,11 @@ FUNCTIONS = {
         ["SELECT f()"], [],
         ["CREATE TABLE v.cfg (v numeric)"],
     ),
+    **{f"sequence_hidden_by_a_name_{how}": History(
+        [f"CREATE SEQUENCE w.{name}", function("f", f"RETURN nextval('{text}') >= 1000;")],
+        ["SELECT f()"], [],
+        [f"CREATE SEQUENCE v.{name} START 1000"],
+    ) for how, (name, text) in SEQUENCES_BY_STRING.items()},
     "function_hidden": History(
         [function("g", "RETURN 'behind';"), function("f", "RETURN g();")],
         ["SELECT f()"], [],
@@ -371,6 +418,26 @@ FUNCTIONS = {
         [*PAIR, function("f", "RETURN (SELECT array_agg(q)::text FROM (SELECT '(2,y)'::pair AS q) q);")],
         ["SELECT f()"], [],
         ["ALTER TYPE w.pair ALTER ATTRIBUTE a TYPE numeric"],
+    ),
+    "attribute_in_an_inlined_function_gets_another_type": History(
+        [*PAIR, BODY, function("f", "RETURN body();")], ["SELECT f()"], [],
+        ["ALTER TYPE w.pair ALTER ATTRIBUTE a TYPE numeric"],
+    ),
+    "attribute_of_a_result_in_an_inlined_function_gets_another_type": History(
+        [*PAIR, function("g", "r.a := 1; RETURN r;", "r w.pair;", returns="w.pair"),
+         "CREATE FUNCTION w.body() RETURNS int LANGUAGE sql AS $$SELECT (g()).a$$",
+         function("f", "said := body()::text; RETURN said;", "said text;")],
+        ["SELECT f()"], [],
+        ["ALTER TYPE w.pair ALTER ATTRIBUTE a TYPE text"],
+    ),
+    "a_domain_gets_a_default": History(
+        ["CREATE DOMAIN w.kind AS int", "CREATE TABLE w.kinds (v text, k w.kind)",
+         "CREATE VIEW w.narrow AS SELECT v FROM w.kinds",
+         function("f", "INSERT INTO kinds VALUES ('v'); INSERT INTO narrow VALUES ('w');"
+                  " MERGE INTO kinds USING (SELECT 1) q ON false WHEN NOT MATCHED THEN INSERT (v) VALUES ('x');"
+                  " WITH d AS (DELETE FROM kinds RETURNING v, k) SELECT string_agg(v || k, '') INTO x FROM d; RETURN x;", "x text;")],
+        ["SELECT f()"], [],
+        ["ALTER DOMAIN w.kind SET DEFAULT 7"],
     ),
     "default_of_a_domain_changed": History(
         ["CREATE DOMAIN w.kind AS int DEFAULT 1", "CREATE TABLE w.kinds (v text, k w.kind)",
@@ -473,6 +540,17 @@ FUNCTIONS = {
         ["SELECT f()"], [],
         ["CREATE CAST (w.c AS text) WITH FUNCTION w.c2(w.c) AS ASSIGNMENT"],
     ),
+    "cast_in_a_do_block_added": History(
+        ["CREATE TYPE w.c AS (v int)", "CREATE FUNCTION w.c2(w.c) RETURNS text LANGUAGE sql AS $$SELECT 'second'$$"],
+        ["DO $$DECLARE y text; BEGIN SELECT ROW(1)::c INTO y; RAISE EXCEPTION '%', y; END$$"], [],
+        ["CREATE CAST (w.c AS text) WITH FUNCTION w.c2(w.c) AS ASSIGNMENT"],
+    ),
+    "cast_in_a_do_block_dropped": History(
+        ["CREATE TYPE w.c AS (v int)", "CREATE FUNCTION w.c2(w.c) RETURNS text LANGUAGE sql AS $$SELECT 'second'$$",
+         "CREATE CAST (w.c AS text) WITH FUNCTION w.c2(w.c) AS ASSIGNMENT"],
+        ["DO $$DECLARE y text; BEGIN SELECT ROW(1)::c INTO y; RAISE EXCEPTION '%', y; END$$"], [],
+        ["DROP CAST (w.c AS text)"],
+    ),
     "cast_of_a_returned_value_added": History(
         ["CREATE FUNCTION w.c2(timestamptz) RETURNS int LANGUAGE plpgsql AS $$BEGIN RETURN 99; END$$",
          function("f", "RETURN '2020-01-01'::timestamptz;", returns="int")],
@@ -566,6 +644,40 @@ def test_a_later_session_prepares_what_its_text_means_then(cluster, case):
     assert lived(cluster, cluster.pool_port, history) == lived(cluster, cluster.port, history)
 
 
+ROWS = "SELECT set_config('bytea_output', v, false) FROM (VALUES ('{one}'), ('{other}')) rows(v)"
+
+
+@pytest.mark.parametrize("styles", [("escape", "hex"), ("hex", "escape")])
+@pytest.mark.parametrize("how", ["cursor", "portal"])
+def test_a_setting_changed_by_a_cursor_s_row_is_noticed(cluster, how, styles):
+    """set_config() runs for each row, and is looked up once, when the cursor is opened."""
+    rows = ROWS.format(one=styles[0], other=styles[1])
+    prepare = "PREPARE s AS SELECT '\\x01'::bytea::text"
+    with login(cluster, cluster.pool_port, "postgres") as one:
+        for number in range(4):
+            if number > 0:
+                one.query("DEALLOCATE s")
+            one.query("BEGIN")
+            if how == "cursor":
+                one.query(f"DECLARE c CURSOR FOR {rows}")
+            else:
+                one.ask(parse(rows) + bind(portal="c") + sync())
+            for command in (prepare, "EXECUTE s"):
+                if how == "cursor":
+                    one.query("FETCH c")
+                else:
+                    one.ask(execute("c", 1) + sync())
+                one.query(command)
+            one.query("COMMIT")
+        for style, right in (("hex", "\\x01"), ("escape", "\\001")):
+            with login(cluster, cluster.pool_port, "postgres") as other:
+                other.query(f"SET bytea_output = '{style}'")
+                other.query(prepare)
+                assert [other.query("EXECUTE s") for _ in range(4)] == [[[right]]] * 4
+                other.finish()
+        one.finish()
+
+
 TYPE_CHANGES = {
     "made_anew": ["DROP TYPE elsewhere.pair", "CREATE TYPE elsewhere.pair AS (a text, b numeric)"],
     "attribute_added": ["ALTER TYPE elsewhere.pair ADD ATTRIBUTE c int"],
@@ -605,6 +717,128 @@ def test_a_later_parse_means_the_type_of_that_name_then(cluster, text, change):
     assert lived_through(cluster.pool_port) == lived_through(cluster.port)
 
 
+# low may SET ROLE team, and has none of its rights
+SECRET = ["CREATE ROLE low LOGIN", "CREATE ROLE middle NOINHERIT", "CREATE ROLE team", "GRANT team TO middle", "GRANT middle TO low", "GRANT USAGE ON SCHEMA w TO PUBLIC",
+          "CREATE FUNCTION w.secret(int) RETURNS int LANGUAGE sql IMMUTABLE AS 'SELECT $1 + 1'",
+          "CREATE FUNCTION w.least() RETURNS int LANGUAGE plpgsql IMMUTABLE AS 'BEGIN RETURN 0; END'",
+          "REVOKE EXECUTE ON ALL FUNCTIONS IN SCHEMA w FROM PUBLIC"]
+KEPT_EXPRESSIONS = {
+    "inlined_in_a_domain": (["CREATE DOMAIN w.kind AS int CHECK (w.secret(VALUE) > 0)"], "SELECT 1::kind"),
+    "folded_in_a_domain": (["CREATE DOMAIN w.kind AS int CHECK (VALUE > w.least())"], "SELECT 1::kind"),
+    "expression_of_an_index": (
+        ["CREATE TABLE w.t (a int)", "CREATE INDEX ON w.t (w.secret(a))", "GRANT INSERT ON w.t TO PUBLIC"],
+        "INSERT INTO t VALUES (1)",
+    ),
+    "predicate_of_an_index": (
+        ["CREATE TABLE w.t (a int)", "CREATE INDEX ON w.t (a) WHERE w.secret(a) > 0", "GRANT INSERT ON w.t TO PUBLIC"],
+        "INSERT INTO t VALUES (1)",
+    ),
+    "copied_into_an_index": (
+        ["CREATE TABLE w.t (a int)", "CREATE INDEX ON w.t (w.secret(a))", "GRANT INSERT, SELECT ON w.t TO PUBLIC"],
+        "COPY t FROM PROGRAM 'echo 1'",
+    ),
+    "key_of_a_partitioned_table": (
+        ["CREATE TABLE w.t (a int) PARTITION BY LIST (w.secret(a))", "CREATE TABLE w.part PARTITION OF w.t DEFAULT",
+         "GRANT INSERT ON w.t, w.part TO PUBLIC"],
+        "INSERT INTO t VALUES (1)",
+    ),
+    "in_a_security_definer": (
+        ["CREATE TABLE w.t (a int)", "CREATE INDEX ON w.t (w.secret(a))", "GRANT INSERT ON w.t TO PUBLIC",
+         *(f"CREATE FUNCTION w.{name}() RETURNS void LANGUAGE plpgsql {clause} AS 'BEGIN INSERT INTO w.t VALUES (1); END'"
+           for name, clause in (("own", ""), ("lent", "SECURITY DEFINER"))),
+         "ALTER FUNCTION w.lent OWNER TO team", "GRANT EXECUTE ON FUNCTION w.lent TO low"],
+        "SELECT CASE current_setting('app.lent', true) WHEN 'on' THEN lent() ELSE own() END",
+    ),
+}
+
+
+@pytest.mark.parametrize("allowed", ["team", "low", "low_at_first"])
+@pytest.mark.parametrize("case", KEPT_EXPRESSIONS)
+def test_rights_of_set_role_are_not_in_kept_expressions(cluster, case, allowed):
+    """The planner checks EXECUTE of a function that it copies or computes, and the backend keeps the expression."""
+    made, work = KEPT_EXPRESSIONS[case]
+    member = ["SET app.lent = on" if case == "in_a_security_definer" else "SET ROLE team"]
+    grantee = "team" if allowed == "team" else "low"
+    history = History(
+        [*SECRET, *made, f"GRANT EXECUTE ON FUNCTION w.secret, w.least TO {grantee}", "GRANT pg_execute_server_program TO low, team"],
+        [work], one=member if allowed == "team" else [], other=member if allowed == "low" else [], role="low",
+        between=["REVOKE EXECUTE ON FUNCTION w.secret, w.least FROM low"] if allowed == "low_at_first" else [],
+        afterwards=["DROP OWNED BY low, team", "DROP ROLE low, middle, team"],
+    )
+    assert lived(cluster, cluster.pool_port, history) == lived(cluster, cluster.port, history)
+
+
+# What a domain's constraint holds of the settings of the session that used the domain first.
+CONSTRAINTS = {
+    "literal_of_a_function": History(
+        ["CREATE FUNCTION w.month() RETURNS float8 LANGUAGE sql IMMUTABLE AS $$SELECT extract(month FROM '1/2/2020'::date)::float8$$",
+         "CREATE DOMAIN w.kind AS int CHECK (VALUE = w.month())"],
+        ["SELECT 2::kind"], one=["SET datestyle = 'ISO, DMY'"], other=["SET datestyle = 'ISO, MDY'"],
+    ),
+    "name_in_a_function": History(
+        ["CREATE FUNCTION w.lowest() RETURNS int LANGUAGE sql IMMUTABLE AS 'SELECT 1'",
+         "CREATE FUNCTION v.lowest() RETURNS int LANGUAGE sql IMMUTABLE AS 'SELECT 2'",
+         "CREATE FUNCTION w.fits(int) RETURNS bool LANGUAGE sql AS 'SELECT $1 >= lowest()'",
+         "CREATE DOMAIN w.kind AS int CHECK (w.fits(VALUE))"],
+        ["SELECT 1::w.kind"], one=["SET search_path = w"], other=["SET search_path = v"],
+    ),
+    "the_time_in_a_function": History(
+        ["CREATE TABLE w.began (at timestamptz)",
+         "CREATE FUNCTION w.is_past(timestamptz) RETURNS bool LANGUAGE sql STABLE AS $$SELECT $1 <= 'now'::timestamptz$$",
+         "CREATE DOMAIN w.kind AS timestamptz CHECK (w.is_past(VALUE))"],
+        ["SELECT max(at)::kind IS NULL FROM began"], [],
+        ["INSERT INTO w.began SELECT clock_timestamp()"],
+    ),
+    "setting_that_a_function_reads": History(
+        ["CREATE FUNCTION w.least() RETURNS int LANGUAGE plpgsql IMMUTABLE AS $$BEGIN RETURN current_setting('app.least'); END$$",
+         "CREATE DOMAIN w.kind AS int CHECK (VALUE >= w.least())"],
+        ["SELECT 1::kind"], one=["SET app.least = 1"], other=["SET app.least = 2"],
+    ),
+}
+
+
+@pytest.mark.parametrize("case", CONSTRAINTS)
+def test_a_domain_s_check_is_planned_for_each_session(cluster, case):
+    assert lived(cluster, cluster.pool_port, CONSTRAINTS[case]) == lived(cluster, cluster.port, CONSTRAINTS[case])
+
+
+ORDERED = [
+    "CREATE ROLE low", "CREATE ROLE high", "GRANT USAGE ON SCHEMA w TO PUBLIC", "GRANT CREATE ON SCHEMA w TO low, high",
+    "CREATE TYPE w.pair AS (a int)",
+    "CREATE FUNCTION w.whose() RETURNS int LANGUAGE plpgsql AS"
+    " $$BEGIN RAISE EXCEPTION '% %', current_user, current_setting('datestyle'); END$$",
+    "{cmp}",
+    "ALTER FUNCTION w.cmp OWNER TO low",
+    "CREATE FUNCTION w.less(w.pair, w.pair) RETURNS bool LANGUAGE sql AS 'SELECT w.cmp($1, $2) < 0'",
+    "CREATE OPERATOR w.< (LEFTARG = w.pair, RIGHTARG = w.pair, FUNCTION = w.less)",
+    "CREATE OPERATOR CLASS w.ordered DEFAULT FOR TYPE w.pair USING btree AS OPERATOR 1 w.<, FUNCTION 1 w.cmp(w.pair, w.pair)",
+    "CREATE TYPE w.span AS RANGE (subtype = w.pair)",
+    "CREATE TABLE w.t (a w.pair)", "INSERT INTO w.t VALUES (ROW(1))", "CREATE INDEX ON w.t (a)",
+]
+CMP = {
+    "plpgsql": "CREATE FUNCTION w.cmp(w.pair, w.pair) RETURNS int LANGUAGE plpgsql {clauses} AS 'BEGIN RETURN w.whose(); END'",
+    "sql": "CREATE FUNCTION w.cmp(w.pair, w.pair) RETURNS int LANGUAGE sql {clauses} AS 'SELECT w.whose()'",
+}
+CLAUSES = {
+    "owner": ("SECURITY DEFINER", "ALTER FUNCTION w.cmp OWNER TO high"),
+    "invoker": ("SECURITY DEFINER", "ALTER FUNCTION w.cmp SECURITY INVOKER"),
+    "definer": ("", "ALTER FUNCTION w.cmp SECURITY DEFINER"),
+    "setting": ("SET datestyle = 'ISO, DMY'", "ALTER FUNCTION w.cmp SET datestyle = 'ISO, YMD'"),
+}
+COMPARISONS = ["SELECT btarraycmp(ARRAY[ROW(1)]::pair[], ARRAY[ROW(2)]::pair[])", "SELECT span(ROW(1)::pair, ROW(2)::pair)",
+               "INSERT INTO t VALUES (ROW(2))"]
+
+
+@pytest.mark.parametrize("language", CMP)
+@pytest.mark.parametrize("changed", CLAUSES)
+def test_a_kept_comparison_function_runs_as_it_was_altered(cluster, changed, language):
+    """The type cache and index entries keep what a function's owner and clauses were when it was first called."""
+    clauses, alter = CLAUSES[changed]
+    setup = [text.replace("{cmp}", CMP[language].format(clauses=clauses)) for text in ORDERED]
+    history = History(setup, COMPARISONS, between=[alter], afterwards=["DROP OWNED BY low, high", "DROP ROLE low, high"])
+    assert lived(cluster, cluster.pool_port, history) == lived(cluster, cluster.port, history)
+
+
 # What stock refuses because the session itself has planned it for another type.
 STOCK_S_ERROR = {"record_changes_within_a_session"}
 
@@ -615,6 +849,29 @@ def test_a_later_session_calls_what_it_would_have_compiled(cluster, case):
         pytest.skip("each backend plans it for one type")
     history = FUNCTIONS[case]
     assert lived(cluster, cluster.pool_port, history) == lived(cluster, cluster.port, history)
+
+
+@pytest.mark.parametrize("language", ["plpgsql", "sql"])
+@pytest.mark.parametrize("discard", ["DISCARD PLANS", "DISCARD ALL"])
+def test_discard_reaches_functions_on_every_backend(cluster, discard, language):
+    """The session discards on one backend, and calls the function on another."""
+    body = {"plpgsql": function("f", "RETURN (SELECT v FROM seen);"),
+            "sql": "CREATE FUNCTION w.f() RETURNS text LANGUAGE sql VOLATILE AS 'SELECT max(v) FROM seen'"}[language]
+    answers = []
+    for port in (cluster.pool_port, cluster.port):
+        cluster.sql("DROP SCHEMA v, w CASCADE; CREATE SCHEMA v; CREATE SCHEMA w; CREATE TABLE w.seen AS SELECT 'behind'::text AS v")
+        cluster.sql("SET search_path = v, w; " + body)
+        if port == cluster.pool_port and cluster.backends == 2:
+            start_two_backends(lambda c: login(c, port, "postgres"), cluster)
+        with login(cluster, port, "postgres") as session:
+            answers.append([session.query("SELECT f()") for _ in range(4)])
+            cluster.sql("CREATE TABLE v.seen AS SELECT 'front'::text AS v")
+            session.query(discard)
+            if discard == "DISCARD ALL":
+                session.query("SET search_path = v, w")
+            answers[-1] += [session.query("SELECT f()") for _ in range(4)]
+            session.finish()
+    assert answers[0] == answers[1]
 
 
 @pytest.mark.pool_only
@@ -680,6 +937,34 @@ def test_others_functions_cost_no_session_its_own(run, where):
         assert sessions[0].query("EXECUTE s") == [["100"]]
     finally:
         for session in (*sessions, other):
+            session.finish()
+    cluster.finish()
+
+
+@pytest.mark.pool_only
+def test_others_tables_cost_an_insert_no_analysis(run):
+    """Into a table with a domain's column, or through views of it; the domain's own change does."""
+    cluster = run.cluster("shared-caches-inserts", parameters={"pg_baton.max_backends": 1}).start()
+    cluster.sql("CREATE DOMAIN kind AS int; CREATE TABLE kinds (v text, k kind)")
+    cluster.sql("CREATE VIEW narrow AS SELECT v FROM kinds; CREATE VIEW narrower AS SELECT v FROM narrow")
+    targets = ("kinds", "narrow", "narrower")
+    sessions = [Wire.login("127.0.0.1", cluster.pool_port) for _ in range(3)]
+    try:
+        for session in sessions:
+            for target in targets:
+                session.query(f"PREPARE {target} AS INSERT INTO {target} (v) VALUES ('v')")
+        for session in sessions * 3:
+            for target in targets:
+                session.query(f"EXECUTE {target}")
+        for session in sessions:  # for the settings of those that are counted
+            assert [session.analyses(f"EXECUTE {target}") for target in targets] >= [1, 1, 1]
+        for session in sessions * 2:
+            cluster.sql("CREATE TABLE passing (a int); DROP TABLE passing")
+            assert [session.analyses(f"EXECUTE {target}") for target in targets] == [1, 1, 1]
+        cluster.sql("ALTER DOMAIN kind SET DEFAULT 7")
+        assert [sessions[0].analyses(f"EXECUTE {target}") for target in targets] == [2, 2, 2]
+    finally:
+        for session in sessions:
             session.finish()
     cluster.finish()
 

@@ -44,6 +44,7 @@ ALIKE = [
     "DELETE FROM keyed WHERE a = $1",
     "INSERT INTO log VALUES ($1, 'text') RETURNING a",
     "SELECT b FROM keyed WHERE a = $1 FOR UPDATE",
+    "SELECT $1::smallint::bigint + b FROM keyed WHERE a = $1",
 ]
 # It has, or may have.
 DIFFERENT = [
@@ -74,6 +75,16 @@ DIFFERENT = [
     "WITH one AS (SELECT $1::int AS a) SELECT * FROM one",
     "VALUES ($1), ('7')",
 ]
+
+# None has a row; a value for which planning fails.
+FAILING = {
+    "UPDATE keyed SET t = $1 WHERE a = 0": "longer than ten",
+    "UPDATE keyed SET b = $1::bigint WHERE a = 0": "3000000000",
+    "UPDATE keyed SET b = b + $1::bigint::int WHERE a = 0": "3000000000",
+    "SELECT 1 / $1::smallint::int FROM keyed WHERE a = 0": "0",
+    "SELECT substring(t, 'x', $1) FROM keyed WHERE a = 0": "two",
+    "DELETE FROM keyed WHERE a = 0 RETURNING 1 / $1": "0",
+}
 
 COUNTERS = "SELECT generic_plans, custom_plans FROM pg_prepared_statements WHERE name = 's'"
 
@@ -162,6 +173,22 @@ def test_first_executions_get_planned_for_values_that_matter(two_backends, text)
         for turn in range(5):
             assert "$1" not in plan(session, str(turn))
         assert counted(session) == [0, 5]
+        session.finish()
+
+
+@pytest.mark.parametrize("port", ["port", "pool_port"])
+@pytest.mark.parametrize("text", FAILING)
+def test_values_that_planning_refuses_fail_without_a_row(two_backends, text, port):
+    with Wire.login("127.0.0.1", getattr(two_backends, port)) as session:
+        prepare(session, text)
+        for _ in range(9):
+            plan(session, "7" if FAILING[text].isdigit() else "#")
+        session.finish()
+    with Wire.login("127.0.0.1", getattr(two_backends, port)) as session:
+        prepare(session, text)
+        for _ in range(4):
+            answer = session.ask(bind([FAILING[text]], "s") + execute() + sync())
+            assert [m.type for m in answer if m.type in "2CE"] == ["E"]
         session.finish()
 
 

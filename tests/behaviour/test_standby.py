@@ -10,7 +10,7 @@ from behaviour.test_login import login, shape
 from harness.account import server_major
 from harness.compare import same_as_direct
 from harness.health import assert_healthy, wait_until
-from harness.wire import QueryFailed, Wire, bind, execute, parse, query, sync
+from harness.wire import QueryFailed, Wire, bind, copy_data, execute, parse, query, sync
 
 HOST = "127.0.0.1"
 
@@ -301,9 +301,11 @@ def test_a_query_cancelled_by_recovery_hits_its_own_session_only(pair):
     assert_well(standby)
 
 
-def idle_conflict(primary, standby, port: int) -> list[str]:
+def idle_conflict(primary, standby, port: int, sends: bytes) -> list[str]:
     """As before, but the session is idle in its transaction."""
     with old_snapshot(primary, standby, port) as (victim, witness):
+        victim.send(sends)
+        wait_until(lambda: victim.unread_by_server() in (0, None), what="it has been read")
         primary.sql("DELETE FROM removed")
         primary.sql("VACUUM removed")
         found = [m.fields()["C"] + " " + m.fields()["S"] for m in victim.until_closed(30) if m.type == "E"]
@@ -312,9 +314,10 @@ def idle_conflict(primary, standby, port: int) -> list[str]:
     return found
 
 
-def test_recovery_ends_only_the_session_idle_in_transaction(pair):
+@pytest.mark.parametrize("sends", [b"", copy_data(b"")[:3], copy_data(b"ignored")[:9]], ids=["", "head", "body"])
+def test_recovery_ends_only_the_session_idle_in_transaction(pair, sends):
     primary, standby = pair
-    direct, pool = (idle_conflict(primary, standby, port) for port in (standby.port, standby.pool_port))
+    direct, pool = (idle_conflict(primary, standby, port, sends) for port in (standby.port, standby.pool_port))
     assert pool == direct and len(pool) == 1
     assert_well(standby)
 

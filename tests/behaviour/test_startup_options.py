@@ -6,7 +6,7 @@ import psycopg
 import pytest
 from harness.account import DEBUG_PARALLEL
 from harness.compare import same_as_direct
-from harness.wire import LoginFailed, Wire
+from harness.wire import LoginFailed, Wire, startup
 from parameter_world import SETUP, SHOW  # noqa: F401 (the fixture reads SETUP)
 
 STARTUP = {
@@ -167,3 +167,15 @@ def test_options_too_long_for_a_new_backend_are_refused_at_once(server, letter):
     with pytest.raises(LoginFailed) as refused:
         Wire.login("127.0.0.1", server.pool_port, session_preload_libraries=letter * 5500)
     assert refused.value.fields["C"] == "54000"
+
+
+def test_clients_with_a_thousand_options_each_all_come_in(server):
+    """All at once, each with its own values. The dispatcher lets few of them in in one round."""
+    clients = [Wire.open("127.0.0.1", server.pool_port) for _ in range(50)]
+    for number, client in enumerate(clients):
+        options = {f"o.o{at}": f"{number}" for at in range(900)}
+        client.send(startup({"user": "postgres", "database": "postgres", **options}))
+    for number, client in enumerate(clients):
+        client.until_ready()
+        assert client.query("SHOW o.o0") == client.query("SHOW o.o899") == [[f"{number}"]]
+        client.finish()

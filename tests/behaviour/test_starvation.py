@@ -263,6 +263,24 @@ def test_half_a_message_right_behind_a_whole_one_has_a_limit(cluster_with, crowd
         assert [found.fields()["C"] for found in sloth.until_closed() if found.type == "E"] == ["57P05"]
 
 
+def test_half_an_ignored_message_has_a_limit_and_may_be_slow(cluster_with, crowd):
+    cluster = cluster_with("sloth", "other", max_backends=2, message_timeout_ms=1000)
+    ignored = copy_data(200_000 * b"x")
+    (slow, *sloths) = crowd(cluster, 4, user="sloth")
+    slow.send(query("SELECT 42") + ignored[:3])
+    slow.until_ready()
+    for at in range(3, len(ignored), 70_000):
+        slow.send(ignored[at : at + 70_000])
+        time.sleep(0.4)
+    assert slow.query("SELECT 43") == [["43"]]
+    for sloth in sloths:
+        sloth.send(query("SELECT 42") + ignored[:9])
+    (other,) = crowd(cluster, 1, user="other")
+    assert other.query("SELECT 1") == [["1"]]
+    for sloth in sloths:
+        assert [found.fields()["C"] for found in sloth.until_closed() if found.type == "E"] == ["57P05"]
+
+
 def test_message_timeout_ends_no_open_batch_right_behind_a_query(cluster_with, crowd):
     cluster = cluster_with("role", max_backends=1, message_timeout_ms=200)
     (wire,) = crowd(cluster, 1, user="role")
@@ -334,6 +352,20 @@ def test_no_backend_is_added_beyond_the_bound(cluster_with, crowd):
     assert len(cluster.sql("SELECT 1 FROM pg_baton_backends")) == 3
     for holder in holders:
         holder.query("COMMIT")
+
+
+def test_open_transactions_get_a_silent_database_s_backend(cluster_with, crowd):
+    """Of four backends three are in transactions that stay open, and one has served another database's idle session."""
+    cluster = cluster_with(max_backends=4, max_extra_backends=0, session_wait_timeout="8s")
+    cluster.sql("CREATE DATABASE silent")
+    (silent,) = crowd(cluster, 1, database="silent")
+    assert silent.query("SELECT 1") == [["1"]]
+    holders = crowd(cluster, 4)
+    for holder in holders:
+        assert holder.query("BEGIN") == []
+    for holder in holders:
+        holder.query("COMMIT")
+    assert silent.query("SELECT current_database()") == [["silent"]]
 
 
 def test_an_idle_client_ends_for_a_role_without_a_backend(cluster_with, crowd):

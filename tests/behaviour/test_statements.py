@@ -31,7 +31,7 @@ LIST = (
     "SELECT name, statement, parameter_types, from_sql, generic_plans, custom_plans"
     " FROM pg_prepared_statements ORDER BY name"
 )
-TYPE_INT4, TYPE_TEXT = 23, 25
+TYPE_INT4, TYPE_TEXT, TYPE_UNKNOWN = 23, 25, 705
 
 MONTH = "SELECT extract(month FROM date '1/2/2020')"
 
@@ -397,6 +397,46 @@ SCRIPTS: dict[str, list[str | bytes]] = {
         "ROLLBACK",
         "EXECUTE again",
         "EXECUTE again",
+    ],
+    "a_warning_of_analysis_comes_once": [
+        "PREPARE literal AS SELECT '2020-01-01'::timestamp(7)",
+        "PREPARE computed(time) AS SELECT $1::time(8)",
+        *("EXECUTE literal", "SELECT 1", "EXECUTE computed('1:00')") * 2,
+        parse("SELECT '1 s'::interval(9)") + sync(),
+        *(bind() + execute() + sync(),) * 3,
+        # analysed again, as on a direct connection
+        "SET search_path = pg_catalog",
+        "EXECUTE literal",
+        "EXECUTE literal",
+        "SET client_min_messages = error",
+        "RESET search_path",
+        "EXECUTE computed('1:00')",
+        "SHOW client_min_messages",
+        "RESET client_min_messages",
+        "SHOW client_min_messages",
+    ],
+    "an_error_of_analysis_is_told": [
+        "CREATE TABLE passing (a int)",
+        "PREPARE late AS SELECT '2020-01-01'::timestamp(7) FROM passing",
+        "DROP TABLE passing",
+        "EXECUTE late",
+        "EXECUTE late",
+        "SHOW client_min_messages",
+        "SELECT '2020-01-01'::timestamp(7)",
+    ],
+    "a_parameter_cast_to_unknown": [
+        parse("SELECT CAST($1 AS unknown), 'other'::unknown", types=[TYPE_UNKNOWN]) + sync(),
+        describe_statement() + sync(),
+        bind(["unnamed"]) + execute() + sync(),
+        bind(["again"]) + execute() + sync(),
+        parse('INSERT INTO items VALUES (2000, $1::"unknown") RETURNING $2::Unknown::int', "named") + sync(),
+        "BEGIN",
+        bind(["a name", "3"], "named") + execute() + sync(),
+        "ROLLBACK",
+        "PREPARE by_sql AS SELECT $1::pg_catalog.UNKNOWN",
+        "EXECUTE by_sql('a')",
+        "EXECUTE by_sql('b')",
+        LIST,
     ],
     # Describe alone makes the server analyse the statement again, by DateStyle.
     "a_literal_is_what_the_last_analysis_read": [

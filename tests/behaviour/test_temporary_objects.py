@@ -6,7 +6,7 @@ from __future__ import annotations
 import pytest
 from harness.compare import same_as_direct
 from harness.health import wait_until
-from harness.wire import Wire, query
+from harness.wire import Closed, Wire, query
 
 PARAMETERS = {"pg_baton.max_backends": 1}
 SETUP = [
@@ -66,6 +66,25 @@ def test_backend_outlives_temporary_objects_of_many_sessions(server):
     if not server.forced:
         assert server.sql(backends) == before
         assert server.sql("SELECT count(*) FROM pg_namespace WHERE nspname LIKE 'pg\\_temp\\_%'") == [(1,)]
+
+
+def test_a_session_that_ends_as_it_makes_a_table_gets_one_error(server):
+    """Where an earlier session of the backend has had temporary objects."""
+    with Wire.login("127.0.0.1", server.pool_port) as earlier:
+        earlier.query("CREATE TEMP TABLE gone (i int)")
+        earlier.query("DROP TABLE gone")
+    for _ in range(3):
+        with Wire.login("127.0.0.1", server.pool_port) as session:
+            pid = session.query("SELECT pg_backend_pid()")[0][0]
+            session.query("BEGIN; CREATE TEMP TABLE made (i int)")
+            server.sql(f"SELECT pg_terminate_backend({pid})")
+            session.send(query("SELECT 1"))
+            told = []
+            with pytest.raises((Closed, ConnectionError)):
+                while True:
+                    told.append(session.read())
+            assert [m.fields()["C"] for m in told if m.type == "E"] == ["57P01"]
+    assert "cache lookup failed" not in server.log()
 
 
 @pytest.mark.parametrize("life", LIVES)

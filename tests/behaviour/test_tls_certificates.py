@@ -228,7 +228,7 @@ def test_log_names_a_client_that_logs_in_by_certificate(server, authority):
     assert visit(server.pool(**options(authority, "by_map", "mail", options="-c work_mem=5MB"))) == "by_map"
     deadline = time.monotonic() + 20
     while (
-        'pg_baton: connection authenticated: identity="CN=anyone@example.com" method=cert'
+        'connection authenticated: identity="CN=anyone@example.com" method=cert'
         not in (server.log_file.read_text(errors="replace")[since:])
     ):
         assert time.monotonic() < deadline
@@ -249,9 +249,9 @@ def test_log_names_the_same_identity_as_the_server(server, authority, case):
     with server.new_log() as said:
         visit(server.pool(**chosen))
         # A refusal or a greeting comes last; if there are many refusals, their number.
-        last = "pg_baton: (login failed|connection authorized|.* more like these)"
+        last = r"FATAL: |\[127\.0\.0\.1\(.*connection authorized|more like these"
         wait_until(lambda: re.search(last, said()), 20, "the log says so")
-        lines = [line for line in said().splitlines() if "pg_baton: " in line]
+        lines = [line for line in said().splitlines() if "[127.0.0.1(" in line]
     assert NAMED.findall("\n".join(lines)) == expected
 
 

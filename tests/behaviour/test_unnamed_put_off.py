@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import time
+
 import pytest
 from harness.wire import Wire, bind, close_statement, describe_statement, execute, flush, parse, sync
 
@@ -102,3 +105,31 @@ def test_an_unnamed_statement_that_has_gone_stays_gone(sessions):
         (error,) = [m for m in session.ask(UNNAMED) if m.type == "E"]
         assert error.fields()["C"] == "26000"
     assert ran(sessions[2], UNNAMED) == [["2"]]
+
+
+def pieces(session: Wire, messages: bytes, cut: int) -> None:
+    """Sends so that a backend takes the session after the first piece, and may give it back."""
+    session.send(messages[:cut])
+    time.sleep(0.2)
+    session.send(messages[cut:])
+
+
+@pytest.mark.parametrize("cut", [3, len(bind()), len(bind() + execute())])
+def test_an_unnamed_statement_survives_a_request_in_two_pieces(cluster, cut):
+    with contextlib.ExitStack() as stack:
+        own, *others = [stack.enter_context(Wire.login("127.0.0.1", cluster.pool_port)) for _ in range(3)]
+        for _ in range(3):
+            own.ask(parse("SELECT 42") + sync())
+            for other in others:
+                other.ask(parse("SELECT 'of another'") + sync())
+            pieces(own, UNNAMED, cut)
+            assert [m.row() for m in own.until_ready() if m.type == "D"] == [[b"42"]]
+
+
+def test_a_dropped_unnamed_statement_does_not_come_back(cluster):
+    with Wire.login("127.0.0.1", cluster.pool_port) as own:
+        for _ in range(4):
+            own.ask(parse("SELECT 42") + sync())
+            own.query("SELECT 1")  # drops it, perhaps on another backend
+            pieces(own, UNNAMED, 3)
+            assert [m.fields()["C"] for m in own.until_ready() if m.type == "E"] == ["26000"]

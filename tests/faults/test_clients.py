@@ -57,6 +57,25 @@ def test_client_leaves_in_a_transaction(server, how):
     assert server.sql("SELECT count(*) FROM target") == [(0,)]
 
 
+def test_a_function_that_catches_all_commits_nothing_without_client(server):
+    """The loss of the client is found when a notice cannot be sent."""
+    wire = login(server)
+    wire.send(
+        query(
+            "DO $$BEGIN FOR i IN 1..300 LOOP BEGIN"
+            " PERFORM pg_sleep(0.005); RAISE NOTICE '%', repeat('x', 100);"
+            " EXCEPTION WHEN query_canceled THEN NULL; END; END LOOP;"
+            " INSERT INTO target VALUES (2, 'never'); END$$"
+        )
+    )
+    time.sleep(0.3)
+    wire.reset()
+    done = "SELECT count(*) FROM pg_stat_activity WHERE query LIKE 'DO %' AND state = 'active'"
+    wait_until(lambda: server.sql(done) == [(0,)], what="the function has ended")
+    assert server.sql("SELECT count(*) FROM target WHERE a = 2") == [(0,)]
+    assert_healthy(server)
+
+
 @pytest.mark.pool_only
 @pytest.mark.parametrize("how", HOWS)
 @pytest.mark.parametrize("last", ["SELECT 1", "SELECT 1/0", "SELECT repeat('x', 1000) FROM generate_series(1, 20000)"])
@@ -201,6 +220,21 @@ def test_a_slow_reader_holds_only_its_own_backend(server):
         assert slow.query("SELECT 1") == [["1"]]
         slow.finish()
     assert_healthy(server)
+
+
+def test_a_listener_that_does_not_read_can_be_terminated(server):
+    for port in (server.port, server.pool_port):
+        with Wire.login(str(server.home), port) as listener:
+            listener.query("LISTEN news")
+            pid = listener.backend_pid
+            server.sql("SELECT pg_notify('news', repeat('x', 7000) || i) FROM generate_series(1, 100) i")
+            waits = f"SELECT state FROM pg_stat_activity WHERE pid = {pid} AND wait_event = 'ClientWrite'"
+            wait_until(lambda: server.sql(waits) == [("idle",)], what="the backend waits for its client to read")
+            assert server.sql(f"SELECT pg_terminate_backend({pid})") == [(True,)]
+            there = f"SELECT count(*) FROM pg_stat_activity WHERE pid = {pid}"
+            wait_until(lambda: server.sql(there) == [(0,)], what="the session has ended")
+            assert all(m.type == "A" for m in listener.until_closed())
+    assert_serves(server)
 
 
 def test_many_clients_die_at_random_under_load(server):

@@ -4,7 +4,9 @@ dispatcher serves on."""
 from __future__ import annotations
 
 import os
+import re
 import socket
+import struct
 
 import pytest
 from harness.control_memory import ControlMemory, constant
@@ -24,7 +26,9 @@ TICKET = 0x1234567890ABCD01
 
 class World:
     def __init__(self, make_cluster) -> None:
-        self.cluster = make_cluster(hba=["local all all trust", "host all all all trust"])
+        # The dispatcher may be stopped for longer than the launcher allows: an impostor takes its place.
+        parameters = {"pg_baton.hang_limit_ms": 0}
+        self.cluster = make_cluster(hba=["local all all trust", "host all all all trust"], parameters=parameters)
         self.cluster.sql("CREATE EXTENSION pg_baton")
         self.memory = ControlMemory(self.cluster)
         self.impostor = Impostor(self.cluster)
@@ -212,6 +216,92 @@ def test_no_question_to_the_launcher_crashes_the_server(make_cluster):
         world.cluster.wait_pool_ready()
         world.assert_lives(what)
     assert world.cluster.sql(launcher) == before
+    world.assert_healthy()
+
+
+def log_line(level: int = 0, message: bytes = b"a line", pid: int = 0, user: bytes = b"", since: int = 0) -> bytes:
+    """A LOG_LINE about a client."""
+    texts = b"".join(map(string, (b"28P01", message, b"detail", b"hint")))
+    about = b"\1" + struct.pack("=Iq", pid, since)
+    return frame("LOG_LINE", 0, bytes((level,)) + texts + about + b"".join(map(string, (user, user, user, b"1", user))))
+
+
+def test_no_line_for_the_log_crashes_the_server_or_is_another_s(make_cluster):
+    """A line that is not understood ends the connection; the log writer comes back."""
+    world = World(make_cluster)
+    cluster = world.cluster
+
+    def writer() -> int:
+        return next((p.pid for p in cluster.processes() if "pg_baton log writer" in p.command), 0)
+
+    def is_over(channel: socket.socket) -> bool:
+        try:
+            return channel.recv(1, socket.MSG_PEEK) == b""
+        except BlockingIOError:
+            return False
+        except ConnectionError:
+            return True
+
+    def channel() -> socket.socket:
+        """The dispatcher's end of the log writer's connection, once there is one."""
+        found: list[socket.socket] = []
+
+        def is_there() -> bool:
+            try:
+                found[:] = [control_of(world.impostor, writer())]
+            except (AssertionError, OSError):
+                return False
+            if is_over(found[0]):
+                found[0].close()
+                return False
+            return True
+
+        wait_until(is_there, what="the log writer has connected")
+        return found[0]
+
+    def say(*packets: bytes) -> None:
+        with channel() as its:
+            for packet in packets:
+                send_descriptors(its, packet, [null] * 2)
+
+    null = os.open("/dev/null", os.O_RDONLY)
+    process = writer()
+    postmaster = int((cluster.data / "postmaster.pid").read_text().split()[0])
+    evil = b"%s%n\xff\xfe\n2001-01-01 00:00:00 JST [1] LOG:  forged"
+    say(
+        log_line(),
+        log_line(level=255, message=b"of no level"),
+        log_line(level=3, message=evil, user=evil),
+        log_line(pid=postmaster, message=b"of the postmaster"),
+        log_line(pid=2**32 - 1, since=2**63 - 1, message=b"in another time"),
+        log_line(pid=2**31 - 1, since=-(2**63), message=b"in another time"),
+        log_line(message=b"x" * 50000, user=b"y" * 2000),
+        log_line(message=b"the last one"),
+    )
+    cluster.wait_for_log("the last one")
+    text = cluster.log()
+    assert "of no level" in text and text.count("in another time") == 2 and "x" * 50000 in text
+    assert not [line for line in text.splitlines() if line.startswith("2001-")]
+    (line,) = [line for line in text.splitlines() if "of the postmaster" in line]
+    assert f"[{world.impostor.pid}]" in line
+    lies = {what: packets[0] for what, packets in each(0, {"LOG_LINE"}).items()}
+    lies |= {
+        "half a line": frame("LOG_LINE", 0, PAYLOADS["LOG_LINE"][:-1]),
+        "more than a line": frame("LOG_LINE", 0, PAYLOADS["LOG_LINE"] + b"x"),
+        "no message": frame("LOG_LINE", 0, b"\0" + string(b"") + NULL),
+        "a zero in a name": log_line(user=b"a\0b"),
+        "nothing": b"x",
+    }
+    for what, lie in lies.items():
+        start = len(cluster.log())
+        with channel() as its:
+            send_descriptors(its, lie, [null])
+            wait_until(lambda: is_over(its), 20, what)  # noqa: B023
+        say(log_line(message=b"after " + what.encode()))
+        cluster.wait_for_log(re.escape(f"after {what}"), start=start)
+        world.assert_lives(what)
+    os.close(null)
+    assert writer() == process
     world.assert_healthy()
 
 

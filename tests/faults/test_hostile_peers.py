@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import re
 import struct
 from pathlib import Path
@@ -430,6 +431,10 @@ def test_a_stranger_at_the_control_socket_is_turned_away(make_cluster):
         "a launcher of another version": [frame("HELLO_LAUNCHER", 0, word(1) + secret + word(1))],
         "half a launcher": [frame("HELLO_LAUNCHER", 0, version + secret)],
         "more than a launcher": [frame("HELLO_LAUNCHER", 0, version + secret + word(1) + b"x")],
+        "a log writer without the secret": [frame("HELLO_LOG", 0, version + wrong + word(1))],
+        "more than a log writer": [frame("HELLO_LOG", 0, version + secret + word(1) + b"x")],
+        "a monitor without the secret": [frame("HELLO_MONITOR", 0, version + wrong + word(1))],
+        "more than a monitor": [frame("HELLO_MONITOR", 0, version + secret + word(1) + b"x")],
         "a question without the secret": [frame("HELLO_QUERY", 0, version + wrong + sessions)],
         "more than a question": [frame("HELLO_QUERY", 0, version + secret + sessions + b"x")],
         "half a request": [frame("HELLO_QUERY", 0, version + secret + word(5) + b"\0" + word(9) + b"postgres")],
@@ -440,13 +445,65 @@ def test_a_stranger_at_the_control_socket_is_turned_away(make_cluster):
     }
     for name in ("idle", "busy", "gone"):
         packets |= each(world.ids[name])
-    for kind in PAYLOADS.keys() - {"HELLO_BACKEND", "HELLO_LAUNCHER", "HELLO_QUERY", "HELLO_TICKET"}:
+    for kind in PAYLOADS.keys() - {
+        "HELLO_BACKEND",
+        "HELLO_LAUNCHER",
+        "HELLO_LOG",
+        "HELLO_MONITOR",
+        "HELLO_QUERY",
+        "HELLO_TICKET",
+    }:
         packets[f"{kind} that begins as a hello"] = [frame(kind, world.ids["busy"], version + secret + word(1))]
     for what, said in packets.items():
         with Peer(world.cluster) as stranger:
             with contextlib.suppress(BrokenPipeError):  # the dispatcher turned it away in between
                 stranger.send(*said)
             assert stranger.is_closed(), what
+    world.assert_unharmed()
+
+
+def test_the_monitor_s_connection_reads_and_does_nothing_else(make_cluster):
+    """Strangers speak to the monitor, so its connection has less rights than its secret would give."""
+    world = World(make_cluster, same_pool=True)
+    version, secret = word(constant("BATON_LAYOUT_VERSION")), struct.pack("=Q", world.memory.header.secret)
+    hello = frame("HELLO_MONITOR", 0, version + secret + word(1))
+
+    def asks(name: str, session: int = 0) -> bytes:
+        return frame("MONITOR_QUESTION", session, word(constant(f"BATON_QUERY_{name}")))
+
+    def answer(peer: Peer) -> int:
+        """The rows of an answer, up to its end."""
+        for count in itertools.count():
+            kind, _, _ = peer.receive()
+            if kind == constant("BATON_MSG_DONE"):
+                return count
+            assert kind == constant("BATON_MSG_ROW")
+
+    with Peer(world.cluster) as monitor:
+        monitor.send(hello)
+        for _ in range(3):
+            for view in ("DISPATCHERS", "SESSION_COUNTS", "NAMED_STATISTICS", "DATABASE_TIMES", "POOLS", "BACKENDS"):
+                monitor.send(asks(view))
+                assert answer(monitor) > 0, view
+        # There is one monitor: the next one ends it.
+        with Peer(world.cluster) as other:
+            other.send(hello, asks("DISPATCHERS"))
+            assert answer(other) == 1
+            assert monitor.is_closed()
+    held = world.ids["busy"]
+    forbidden = {
+        name: [asks(name, held)]
+        for name in ("TERMINATE", "CANCEL", "RESET_STATISTICS", "LEAVE_DATABASE", "PAUSE", "RESUME", "SESSIONS")
+    }
+    forbidden["a hello"] = [frame("HELLO_QUERY", held, version + secret + word(constant("BATON_QUERY_TERMINATE")))]
+    forbidden["a launcher's hello"] = [frame("HELLO_LAUNCHER", 0, version + secret + word(1))]
+    forbidden["more than a question"] = [frame("MONITOR_QUESTION", 0, word(constant("BATON_QUERY_POOLS")) + b"x")]
+    forbidden["many at once"] = [asks("POOLS") for _ in range(1000)]
+    for what, said in forbidden.items():
+        with Peer(world.cluster) as monitor:
+            with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+                monitor.send(hello, *said)
+            assert monitor.is_closed(), what
     world.assert_unharmed()
 
 
@@ -486,4 +543,28 @@ def test_database_hold_ends_on_other_requests_or_unread_answers(make_cluster, th
         assert holder.is_closed()
     # a backend has to start for this client
     assert world.come("client", **world.place).query("SHOW my.own") == [["client"]]
+    world.assert_unharmed()
+
+
+@pytest.mark.parametrize("then", ["asks on and never reads", "asks something else", "hangs up"])
+def test_pause_ends_with_the_process_that_waits_for_it(make_cluster, then):
+    """A transaction is in the way, so the pause does not stand."""
+    world = World(make_cluster, same_pool=False)
+    client = world.come("client", **world.place)
+    client.query("BEGIN")
+    asks = word(constant("BATON_LAYOUT_VERSION")) + struct.pack("=Q", world.memory.header.secret)
+    day_us = 24 * 3600 * 1_000_000
+    terms = struct.pack("=IIIQQ", 0, 0, 10, day_us, day_us)
+    pauses = frame("HELLO_QUERY", 0, asks + word(constant("BATON_QUERY_PAUSE")) + terms)
+    sessions = frame("HELLO_QUERY", 0, asks + word(constant("BATON_QUERY_SESSIONS")))
+    with Peer(world.cluster) as pauser:
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+            pauser.send(pauses)
+            if then != "hangs up":
+                pauser.send(*([sessions] if then == "asks something else" else [pauses] * 5000))
+        if then != "hangs up":
+            assert pauser.is_closed()
+    client.query("COMMIT")
+    assert client.query("SELECT 1") == [["1"]]
+    client.finish()
     world.assert_unharmed()

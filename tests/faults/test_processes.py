@@ -8,15 +8,24 @@ import signal
 import socket
 import subprocess
 import time
+from pathlib import Path
 
 import psycopg
 import pytest
 from harness.cluster import CONTROL_SOCKET
 from harness.debugger import needs_gdb, stopped_at
-from harness.health import Load, assert_healthy, assert_nothing_spins, assert_serves, stop, wait_until
+from harness.health import (
+    Load,
+    assert_healthy,
+    assert_nothing_spins,
+    assert_serves,
+    stop,
+    wait_for_next_dispatcher,
+    wait_until,
+)
 from harness.plain import counts_descriptors, while_the_dispatcher_is_away
 from harness.processes import ITS_PROCESS, processes_in
-from harness.wire import Closed, LoginFailed, Wire, query, startup
+from harness.wire import Closed, LoginFailed, Wire, copy_data, query, startup
 
 pytestmark = pytest.mark.pool_only
 
@@ -197,8 +206,7 @@ def test_dispatcher_killed_without_clients_is_replaced(cluster):
     for _ in range(3):
         (old,) = cluster.dispatcher_pids()
         os.kill(old, signal.SIGKILL)
-        wait_until(lambda: cluster.dispatcher_pids() not in ([], [old]), what="a new dispatcher")
-        cluster.wait_pool_ready()
+        wait_for_next_dispatcher(cluster, old)
     assert_healthy(cluster)
 
 
@@ -221,8 +229,7 @@ def test_dispatcher_killed_under_load(cluster):
             busy.query("COMMIT")
             assert cluster.sql(f"SELECT count(*) FROM finished WHERE a = {turn}") == [(1,)]
             busy.finish()
-            wait_until(lambda: cluster.dispatcher_pids() not in ([], [old]), what="a new dispatcher")
-            cluster.wait_pool_ready()
+            wait_for_next_dispatcher(cluster, old)
             load.wait_for_answers()
     assert load.wrong == []
     assert cluster.postmaster_pid() == postmaster and cluster.process.poll() is None
@@ -247,6 +254,23 @@ def test_session_in_first_transaction_outlives_the_dispatcher(cluster):
         lock.execute("SELECT pg_advisory_unlock(7)")
         assert [m.type for m in session.until_ready(20)] == ["T", "D", "C", "Z"]
         assert session.query("SELECT 2") == [["2"]]
+    assert_healthy(cluster)
+
+
+@while_the_dispatcher_is_away
+@pytest.mark.parametrize("begin", [False, True], ids=["alone", "in a transaction"])
+def test_session_within_ignored_message_outlives_the_dispatcher(cluster, begin):
+    cluster.expect_in_log(DISPATCHER_KILLED)
+    ignored = copy_data(1000 * b"x")
+    with login(cluster) as session:
+        session.send((query("BEGIN") if begin else b"") + query("SELECT 1") + ignored[:9])
+        for _ in range(2 if begin else 1):
+            session.until_ready()
+        replace_dispatcher(cluster)
+        session.send(ignored[9:99])
+        session.send(ignored[99:] + query("SELECT 2"))
+        assert [m.row() for m in session.until_ready(20) if m.type == "D"] == [[b"2"]]
+        assert session.query("SELECT 3") == [["3"]]
     assert_healthy(cluster)
 
 
@@ -312,8 +336,7 @@ def test_session_queued_at_dead_dispatcher_ends_and_harms_none(make_cluster):
 def replace_dispatcher(cluster) -> None:
     (old,) = cluster.dispatcher_pids()
     os.kill(old, signal.SIGKILL)
-    wait_until(lambda: cluster.dispatcher_pids() not in ([], [old]), what="a new dispatcher")
-    cluster.wait_pool_ready()
+    wait_for_next_dispatcher(cluster, old)
 
 
 @while_the_dispatcher_is_away
@@ -363,12 +386,11 @@ def test_next_launcher_takes_over_the_dispatcher_of_an_ended_one(cluster):
         session.query("SET my.number = '1'")
         (dispatcher,) = cluster.dispatcher_pids()
         cluster.sql("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE backend_type = 'pg_baton launcher'")
-        cluster.wait_for_log(rf"dispatcher with process ID {dispatcher} taken over")
+        cluster.wait_for_takeover(dispatcher)
         assert cluster.dispatcher_pids() == [dispatcher]
         assert session.query("SHOW my.number") == [["1"]]
     os.kill(dispatcher, signal.SIGKILL)
-    wait_until(lambda: cluster.dispatcher_pids() not in ([], [dispatcher]), what="a new dispatcher")
-    cluster.wait_pool_ready()
+    wait_for_next_dispatcher(cluster, dispatcher)
     assert_healthy(cluster)
 
 
@@ -385,7 +407,7 @@ def test_login_while_the_launcher_is_replaced_waits_for_the_next(cluster):
         for options in ({}, {"user": "new_one"}):
             with login(cluster, **options) as session:
                 assert session.query("SELECT 1") == [["1"]]
-    cluster.wait_for_log(rf"dispatcher with process ID {dispatcher} taken over")
+    cluster.wait_for_takeover(dispatcher)
     assert_healthy(cluster)
 
 
@@ -543,3 +565,9 @@ def test_missing_dispatcher_program_is_reported_in_the_log(make_cluster):
     assert cluster.sql("SELECT 1") == [(1,)]
     cluster.wait_for_log(r"/nowhere/baton")
     assert_nothing_spins(cluster)
+
+
+def test_ps_shows_the_dispatcher_with_its_cluster_s_name(make_cluster):
+    cluster = make_cluster(parameters={"cluster_name": "15/main"})
+    (dispatcher,) = cluster.dispatcher_pids()
+    assert Path(f"/proc/{dispatcher}/cmdline").read_bytes() == b"baton-dispatcher: 15/main\0"

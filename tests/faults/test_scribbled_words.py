@@ -23,7 +23,7 @@ SESSION = "SELECT id FROM pg_baton_sessions WHERE application_name = '{}'"
 
 # The tests read everything that these views can show.
 VIEWS = ("pg_stat_activity", "pg_stat_ssl", "pg_baton_sessions", "pg_baton_backends", "pg_baton_pools")
-VIEWS += ("pg_baton_pool_users",)
+VIEWS += ("pg_baton_pool_users", "pg_baton_stats")
 
 
 def words(name: str) -> Iterator[tuple[str, int | None]]:
@@ -83,6 +83,8 @@ class World:
             "BatonBackendSlot": lambda: backend,
             "BatonPoolSlot": lambda: self.memory.pool_slot(backend.pool),
             "BatonTenantSlot": lambda: self.memory.tenant_slot(backend.tenant - 1),
+            "BatonTotalsSlot": lambda: self.memory.totals_slot(backend.tenant - 1),
+            "BatonTallySlot": lambda: self.memory.tally_slot(slot),
             "BatonIdentity": lambda: self.memory.identity(session),
         }[name]()
 
@@ -124,7 +126,15 @@ class World:
         assert_healthy(self.cluster)
 
 
-SLOTS = ["BatonSessionSlot", "BatonBackendSlot", "BatonPoolSlot", "BatonTenantSlot", "BatonIdentity"]
+SLOTS = [
+    "BatonSessionSlot",
+    "BatonBackendSlot",
+    "BatonPoolSlot",
+    "BatonTenantSlot",
+    "BatonIdentity",
+    "BatonTotalsSlot",
+    "BatonTallySlot",
+]
 
 
 @pytest.mark.parametrize("name", SLOTS)

@@ -220,7 +220,7 @@ def test_next_launcher_adopts_the_listener_whatever_memory_names(cluster, named)
                 new.finish()
             assert session.query("SHOW my.own") == [["kept"]]
             session.finish()
-        cluster.wait_for_log(rf"dispatcher with process ID {dispatchers[0]} taken over")
+        cluster.wait_for_takeover(dispatchers[0])
         assert cluster.dispatcher_pids() == dispatchers
         assert stranger.poll() is None
     finally:

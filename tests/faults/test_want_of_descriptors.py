@@ -132,3 +132,14 @@ def test_server_with_a_full_backlog_is_asked_again_the_same_way(make_cluster):
         for one in crowd:
             one.close()
     assert_healthy(cluster)
+
+
+def test_a_start_with_too_few_descriptors_is_logged(make_cluster):
+    cluster = make_cluster(parameters={"pg_baton.max_sessions": 1000, "max_connections": 50})
+    ((launcher,),) = cluster.sql("SELECT pid FROM pg_stat_activity WHERE backend_type LIKE 'pg_baton%'")
+    run_as_server_user(["prlimit", f"--pid={launcher}", "--nofile=1024:1024"])
+    (dispatcher,) = cluster.dispatcher_pids()
+    cluster.expect_in_log("dispatcher .* terminated by signal 9")
+    os.kill(dispatcher, signal.SIGKILL)
+    line = cluster.wait_for_log("WARNING:  pg_baton: the limit of open files .*")
+    assert "(1024) suffices for 724 sessions, or 241 by TLS; pg_baton.max_sessions is 1000" in line

@@ -51,8 +51,8 @@ class Bystander:
 class Bystanders:
     """The clients of a role and a superuser beside whatever `with` encloses.
 
-    They are: a session of the role's at work (`worker`), the role's log-ins by the
-    pool's port and by the server's own (`pool log-in`, `server log-in`), and the
+    They are: a session of the role's at work (`worker`), the role's logins by the
+    pool's port and by the server's own (`pool login`, `server login`), and the
     superuser's by both (`superuser by pool`, `superuser by server`).
     """
 
@@ -86,8 +86,8 @@ class Bystanders:
 
         self.all = [
             Bystander("worker", work, self._ended),
-            Bystander("pool log-in", come_and_go(cluster.pool_port, role), self._ended),
-            Bystander("server log-in", come_and_go(cluster.port, role), self._ended),
+            Bystander("pool login", come_and_go(cluster.pool_port, role), self._ended),
+            Bystander("server login", come_and_go(cluster.port, role), self._ended),
             Bystander("superuser by pool", come_and_go(cluster.pool_port, SUPERUSER), self._ended),
             Bystander("superuser by server", come_and_go(cluster.port, SUPERUSER), self._ended),
         ]

@@ -83,6 +83,7 @@ TEST_CONSTANTS = {
     "batch_scheduling_wait_us",
     "extra_idle_timeout_ms",
     "force_role_changes",
+    "hang_limit_ms",
     "max_login_bytes",
     "message_timeout_ms",
 }
@@ -517,6 +518,16 @@ class Cluster:
             time.sleep(0.05)
         raise AssertionError(f"no {pattern!r} in the log within {timeout_s} s\n{self.log_tail()}")
 
+    def wait_for_takeover(self, dispatcher: int) -> None:
+        """A new launcher has taken this dispatcher over. A postmaster of 15 that is about to sleep as a worker ends
+        may sleep for a minute (ServerLoop, postmaster.c); a connection wakes it."""
+        line = f"dispatcher with process ID {dispatcher} taken over"
+        deadline = time.monotonic() + 60
+        while line not in self.log():
+            assert time.monotonic() < deadline, f"no launcher takes over\n{self.log_tail()}"
+            self.sql("SELECT 1")
+            time.sleep(0.1)
+
     def stacks(self) -> str:
         return processes.stacks(self.processes())
 
@@ -527,7 +538,7 @@ class Cluster:
     def check_clean(self) -> None:
         """Nothing left behind, nothing alarming in the log."""
         problems = []
-        left = self.processes()
+        left = processes.wait_until_gone(self.data, GONE_TIMEOUT_S)
         if left:
             problems.append("processes left:\n" + processes.stacks(left))
         for line in self.log().splitlines():

@@ -92,6 +92,18 @@ class ControlMemory:
         assert number < self.header.pool_slots
         return kind.from_buffer(self._memory, self.header.tenant_offset + number * ctypes.sizeof(kind))
 
+    def totals_slot(self, number: int) -> ctypes.Structure:
+        """The totals of the tenant slot of that number."""
+        kind = structure("BatonTotalsSlot")
+        assert number < self.header.pool_slots
+        return kind.from_buffer(self._memory, self.header.totals_offset + number * ctypes.sizeof(kind))
+
+    def tally_slot(self, number: int) -> ctypes.Structure:
+        """The tally of the backend slot of that number."""
+        kind = structure("BatonTallySlot")
+        assert number < self.header.backend_slots
+        return kind.from_buffer(self._memory, self.header.tally_offset + number * ctypes.sizeof(kind))
+
     def session_slot(self, session: int) -> ctypes.Structure:
         """The slot with the session's id, or with the slot's number."""
         kind = structure("BatonSessionSlot")

@@ -30,6 +30,26 @@ class Stop:
 
 
 @contextlib.contextmanager
+def halted(pid: int) -> Iterator[None]:
+    """A debugger has stopped the process until the block ends."""
+    with tempfile.TemporaryDirectory() as name:
+        attached, go = Path(name) / "attached", Path(name) / "go"
+        commands = [f"shell touch {attached}", f"shell while [ -d {name} ] && [ ! -e {go} ]; do sleep 0.02; done"]
+        arguments = ["gdb", "-p", str(pid), "-batch", "-nx"]
+        for command in [*commands, "detach"]:
+            arguments += ["-ex", command]
+        with subprocess.Popen(
+            arguments, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        ) as debugger:
+            try:
+                wait_until(attached.exists, 60, "gdb is attached")
+                yield
+            finally:
+                go.touch()
+                debugger.wait(60)
+
+
+@contextlib.contextmanager
 def stopped_at(pid: int, function: str) -> Iterator[Stop]:
     """The next time that the process enters `function`, it stops there until
     the block ends.  One of ours has to be a BATON_STOP_POINT."""

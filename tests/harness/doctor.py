@@ -1,4 +1,4 @@
-"""Asking `baton doctor` of a cluster."""
+"""Asking `baton doctor` of a cluster, and `baton upgrade`."""
 
 from __future__ import annotations
 
@@ -9,14 +9,19 @@ from pathlib import Path
 from .account import server_program
 
 
-def command(cluster, *more: str, conninfo: str | None = None) -> list[str]:
+def command(cluster, *more: str, conninfo: str | None = None, name: str = "doctor") -> list[str]:
     program = str(Path(cluster.run.stage.program).with_name("baton"))
-    return [program, "doctor", "--psql", server_program("psql"), *more, conninfo or cluster.direct()]
+    return [program, name, "--psql", server_program("psql"), *more, conninfo or cluster.direct()]
 
 
 def doctor(cluster, *more: str, conninfo: str | None = None, **options) -> subprocess.CompletedProcess[str]:
     arguments = command(cluster, *more, conninfo=conninfo)
     return subprocess.run(arguments, capture_output=True, text=True, timeout=120, **options)
+
+
+def upgrade(cluster, *more: str) -> subprocess.CompletedProcess[str]:
+    arguments = command(cluster, *more, name="upgrade")
+    return subprocess.run(arguments, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=120)
 
 
 def read(ran: subprocess.CompletedProcess[str], status: int) -> list[dict]:

@@ -26,6 +26,14 @@ def wait_until(check, timeout_s: float = SETTLE_TIMEOUT_S, what: str = "") -> No
         time.sleep(0.05)
 
 
+def wait_for_next_dispatcher(cluster: Cluster, old: int) -> int:
+    """Waits until another dispatcher than this one serves; returns its process ID."""
+    wait_until(lambda: cluster.dispatcher_pids() not in ([], [old]), what="a new dispatcher")
+    cluster.wait_pool_ready()
+    (new,) = cluster.dispatcher_pids()
+    return new
+
+
 def stop(pid: int) -> None:
     """Sends SIGSTOP and waits until all threads of the process stand still, which takes a moment."""
 

@@ -81,7 +81,7 @@ def make_stage(run_directory: Path) -> Stage | None:
         (REPOSITORY / "extension" / "sql").glob("pg_baton--*.sql")
     ):
         shutil.copy(file, share_directory)
-    for name in (program.name, "baton"):
+    for name in (program.name, "baton", "baton-monitor"):
         shutil.copy(program.with_name(name), stage)
     preload = [str(shutil.copy(path, stage)) for path in os.environ.get("BATON_TEST_PRELOAD", "").split()]
     for path in [stage, *stage.rglob("*")]:

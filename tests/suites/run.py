@@ -25,6 +25,7 @@ import sys
 import tarfile
 import time
 import venv
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -40,6 +41,7 @@ FETCH_PAUSE_S = 10
 # A suite's own tests hold several transactions open at a time.
 PARAMETERS = {
     "max_connections": 100,
+    "wal_level": "logical",
     "pg_baton.max_backends": 4,
     "pg_baton.max_extra_backends": None,
     "pg_baton.force_migration": True,
@@ -62,11 +64,21 @@ def fetched(command: list[str], **options) -> str:
 
 @dataclass
 class Suite:
-    """One package's tests. `setup` is SQL for each database that they get."""
+    """One package's tests. `setup` is SQL for each database that they get. `environment` and
+    the arguments of a suite may have {host}, {port}, {user} and {database}."""
 
     package: str
     version: str
     setup: tuple[str, ...] = ()
+    environment: dict[str, str] = field(default_factory=dict)
+    # The one that the tests use, whatever the environment says.
+    database: str = ""
+
+    def filled(self, texts: Iterable[str], port: int, database: str) -> list[str]:
+        return [text.format(host=HOST, port=port, user=SUPERUSER, database=database) for text in texts]
+
+    def filled_environment(self, port: int, database: str) -> dict[str, str]:
+        return dict(zip(self.environment, self.filled(self.environment.values(), port, database), strict=True))
 
     def fetch(self, work: Path) -> None:
         raise NotImplementedError
@@ -84,8 +96,6 @@ class Suite:
 class GoSuite(Suite):
     """A Go module's tests (`go test -json`)."""
 
-    variable: str = ""
-
     def fetch(self, work: Path) -> None:
         if not (work / "go.mod").exists():
             found = json.loads(fetched(["go", "mod", "download", "-json", f"{self.package}@{self.version}"], cwd="/"))
@@ -94,10 +104,13 @@ class GoSuite(Suite):
         fetched(["go", "mod", "download"], cwd=work)
 
     def command(self, work: Path, port: int, database: str, tests: list[str]) -> tuple[list[str], Path, dict[str, str]]:
-        address = f"host={HOST} port={port} user={SUPERUSER} dbname={database} sslmode=disable"
         only = sorted({test.split(" ", 1)[1].split("/")[0] for test in tests})
         chosen = ["-run", f"^({'|'.join(only)})$"] if only else []
-        return ["go", "test", "-p", "1", "-count=1", "-json", *chosen, "./..."], work, {self.variable: address}
+        return (
+            ["go", "test", "-p", "1", "-count=1", "-json", *chosen, "./..."],
+            work,
+            self.filled_environment(port, database),
+        )
 
     def outcomes(self, output: str) -> dict[str, str]:
         found = {}
@@ -137,21 +150,18 @@ class PythonSuite(Suite):
 
 @dataclass
 class PytestSuite(PythonSuite):
-    """One that pytest runs; `arguments` and `environment` may have {port} and {database}."""
+    """One that pytest runs: all in `paths`, or some of their tests."""
 
     arguments: tuple[str, ...] = ()
-    environment: dict[str, str] = field(default_factory=dict)
+    paths: tuple[str, ...] = ("tests",)
 
     def command(self, work: Path, port: int, database: str, tests: list[str]) -> tuple[list[str], Path, dict[str, str]]:
-        def filled(text: str) -> str:
-            return text.format(host=HOST, port=port, user=SUPERUSER, database=database)
-
         return (
-            [str(work / "venv/bin/python"), "-m", "pytest", "-q", "-p", "no:cacheprovider", "-rA", "--timeout=120"]
-            + [filled(argument) for argument in self.arguments]
-            + tests,
+            [str(work / "venv/bin/python"), "-m", "pytest", "-q", "-p", "no:cacheprovider", "-rfExXp", "--timeout=120"]
+            + self.filled(self.arguments, port, database)
+            + (tests or list(self.paths)),
             work / "source",
-            {name: filled(value) for name, value in self.environment.items()},
+            self.filled_environment(port, database),
         )
 
     def outcomes(self, output: str) -> dict[str, str]:
@@ -202,12 +212,14 @@ USE_TZ = False
         return dict(lines)
 
 
+LIBPQ_ENVIRONMENT = {"PGHOST": "{host}", "PGPORT": "{port}", "PGUSER": "{user}", "PGDATABASE": "{database}"}
+
 SUITES: dict[str, Suite] = {
     "pgx": GoSuite(
         "github.com/jackc/pgx/v5",
         "v5.12.0",
         ("CREATE EXTENSION hstore", "CREATE EXTENSION ltree", "CREATE DOMAIN uint64 AS numeric(20,0)"),
-        variable="PGX_TEST_DATABASE",
+        {"PGX_TEST_DATABASE": "host={host} port={port} user={user} dbname={database} sslmode=disable"},
     ),
     "asyncpg": PytestSuite(
         "asyncpg",
@@ -215,9 +227,32 @@ SUITES: dict[str, Suite] = {
         needs=("pytest", "pytest-timeout", "distro", "uvloop"),
         compiled="asyncpg",
         # Those that start servers of their own (PGHOST is not heeded) or read its source.
-        arguments=("tests", "--ignore=tests/test__environment.py", "--ignore=tests/test__sourcecode.py"),
-        environment={"PGHOST": "{host}", "PGPORT": "{port}", "PGUSER": "{user}", "PGDATABASE": "{database}"},
+        arguments=("--ignore=tests/test__environment.py", "--ignore=tests/test__sourcecode.py"),
+        environment=LIBPQ_ENVIRONMENT,
     ),
+    "psycopg2": PytestSuite(
+        "psycopg2",
+        "2.9.13",
+        ("CREATE EXTENSION hstore",),
+        needs=("pytest", "pytest-timeout"),
+        environment={**LIBPQ_ENVIRONMENT, "PSYCOPG2_TESTDB": "{database}", "PSYCOPG2_TEST_REPL_DSN": ""},
+    ),
+    "pg8000": PytestSuite(
+        "pg8000",
+        "1.31.6",
+        ("CREATE EXTENSION IF NOT EXISTS hstore",),
+        needs=("pytest", "pytest-timeout", "pytest-mock", "pytest-benchmark", "pytz"),
+        # Not those of authentication (they need roles, and lines of pg_hba.conf), speed, and the README (port
+        # 5432). A client that writes as its session is terminated gets a reset or an end, directly by chance.
+        arguments=tuple(
+            "--benchmark-disable --ignore-glob=*/auth/* --ignore-glob=*/test_benchmarks.py --ignore=test/test_readme.py"
+            " -k not(test_broken_pipe_read)".split()
+        ),
+        paths=("test",),
+        environment=LIBPQ_ENVIRONMENT,
+        database=SUPERUSER,
+    ),
+    "pq": GoSuite("github.com/lib/pq", "v1.12.3", environment={**LIBPQ_ENVIRONMENT, "PGSSLMODE": "disable"}),
     "django": DjangoSuite(
         "Django",
         "5.2.19",
@@ -225,6 +260,18 @@ SUITES: dict[str, Suite] = {
         labels=tuple(
             "backends postgres_tests transactions migrations migrate_signals schema queries aggregation annotations "
             "transaction_hooks select_for_update introspection inspectdb model_fields db_functions".split()
+        ),
+    ),
+    "alembic": PytestSuite(
+        "alembic",
+        "1.17.2",
+        ("CREATE SCHEMA test_schema", "CREATE EXTENSION hstore"),
+        needs=("pytest", "pytest-timeout", "psycopg[binary]==3.3.9", "SQLAlchemy==2.0.45"),
+        arguments=(
+            "--backend-only",
+            "-p",
+            "no:logging",
+            "--dburi=postgresql+psycopg://{user}@{host}:{port}/{database}",
         ),
     ),
     "sqlalchemy": PytestSuite(
@@ -243,6 +290,8 @@ SUITES: dict[str, Suite] = {
             "no:logging",
             "--dburi=postgresql+psycopg://{user}@{host}:{port}/{database}",
             "--dburi=postgresql+asyncpg://{user}@{host}:{port}/{database}",
+        ),
+        paths=(
             *"test/dialect/postgresql test/dialect/test_suite.py test/engine test/sql/test_query.py".split(),
             *"test/orm/test_transaction.py test/sql/test_returning.py".split(),
         ),
@@ -258,11 +307,13 @@ def work_of(out: Path, suite: Suite) -> Path:
 def run_once(suite: Suite, cluster: Cluster, port: int, name: str, out: Path, tests: list[str]) -> dict[str, str]:
     """The outcomes by one port, in a new database of that name."""
     work = work_of(out, suite)
-    cluster.sql(f"DROP DATABASE IF EXISTS {name} WITH (FORCE)")
-    cluster.sql(f"CREATE DATABASE {name}")
+    if not suite.database:
+        cluster.sql(f"DROP DATABASE IF EXISTS {name} WITH (FORCE)")
+        cluster.sql(f"CREATE DATABASE {name}")
+    database = suite.database or name
     for statement in suite.setup:
-        cluster.sql(statement, dbname=name)
-    command, folder, environment = suite.command(work, port, name, tests)
+        cluster.sql(statement, dbname=database)
+    command, folder, environment = suite.command(work, port, database, tests)
     clean = {key: value for key, value in os.environ.items() if not key.startswith("PG")}
     said = out / f"{name}.out"
     with open(said, "w", encoding="utf-8") as output:

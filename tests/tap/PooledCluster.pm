@@ -16,7 +16,7 @@ use PostgreSQL::Test::Utils;
 use Test::More ();
 use Time::HiRes qw(usleep);
 
-use constant { WAIT_S => 60, BETWEEN_LOOKS_US => 20_000 };
+use constant { WAIT_S => 60, LINES_S => 5, BETWEEN_LOOKS_US => 20_000 };
 
 # After what has written "port = ..." into the node's postgresql.conf.
 sub stand_before
@@ -85,13 +85,34 @@ sub heed_refusals
 	no warnings 'redefine';
 	*PostgreSQL::Test::Cluster::wait_for_log = sub {
 		my ($node, $regexp, $offset) = @_;
-		$regexp = qr/pg_baton: login failed|$regexp/
+		$regexp = qr/FATAL: |$regexp/
 		  if $regexp =~ /forked new client backend/;
 		return $wait_for_log->($node, $regexp, $offset);
 	};
 }
 
+# The log writer writes a line soon after its event, and possibly after the client has its
+# answer (limits.md); a test reads the log at once.
+sub heed_late_lines
+{
+	my $log_check = \&PostgreSQL::Test::Cluster::log_check;
+
+	no warnings 'redefine';
+	*PostgreSQL::Test::Cluster::log_check = sub {
+		my ($node, $name, $offset, %params) = @_;
+		for (my $looks = 0; $looks * BETWEEN_LOOKS_US < LINES_S * 1_000_000; $looks++)
+		{
+			my $log = slurp_file($node->logfile, $offset);
+
+			last unless grep { $log !~ $_ } @{ $params{log_like} // [] };
+			usleep(BETWEEN_LOOKS_US);
+		}
+		return $log_check->($node, $name, $offset, %params);
+	};
+}
+
 heed_refusals();
+heed_late_lines();
 my $log_size;
 wrap('init', undef, \&stand_before);
 wrap('init_from_backup', undef, \&stand_before);

@@ -2,7 +2,7 @@
 //!
 //! The loop is closed: the end of an answer sends the transaction's next batch, or the next
 //! transaction, at once or after a pause. With reconnects a session leaves in that pause, and
-//! its next transaction begins with a log-in.
+//! its next transaction begins with a login.
 
 use super::histogram::Histogram;
 use super::random::Random;
@@ -68,7 +68,7 @@ struct Session {
     socket: Option<TcpStream>,
     reader: Reader,
     client: Client,
-    /// When the present transaction began, its log-in included.
+    /// When the present transaction began, its login included.
     sent_at: Instant,
     /// Has something in the present transaction failed?
     failed: bool,

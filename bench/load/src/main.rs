@@ -59,7 +59,7 @@ pub struct Arguments {
     /// to one and a half times the mean
     #[arg(long, default_value_t = 0.0)]
     think: f64,
-    /// Use a new session for each transaction: its time begins with the log-in
+    /// Use a new session for each transaction: its time begins with the login
     #[arg(long)]
     reconnect: bool,
     /// Log all sessions in at once, with one transaction each: times are those from the start

@@ -15,7 +15,7 @@ mod comparison;
 mod ports;
 mod programs;
 mod settings;
-mod system;
+pub mod system;
 
 use anyhow::{Context, Result};
 use cluster::Cluster;

@@ -1,7 +1,7 @@
-//! System calls that std does not offer: signals, users, and the preparation of a child before
-//! it becomes another program.
+//! System calls that std does not offer: signals, users, the end of a terminal, and the
+//! preparation of a child before it becomes another program.
 //!
-//! All of the demonstration's unsafe code is here. The signal handler only stores into an
+//! All unsafe code of this program is here. The signal handler only stores into an
 //! atomic; it may do no more.
 
 use super::POLL;
@@ -41,6 +41,22 @@ pub fn catch_signals() {
 /// Has such a signal come?
 pub fn interrupted() -> bool {
     SIGNAL.load(Ordering::Relaxed) != 0
+}
+
+/// Blocks until the terminal at standard input is gone.
+pub fn wait_for_hangup() {
+    let mut input = libc::pollfd {
+        fd: libc::STDIN_FILENO,
+        events: 0,
+        revents: 0,
+    };
+    // SAFETY: poll writes to the structure, of which there is one.
+    while unsafe { libc::poll(&mut input, 1, -1) } < 0 {
+        let error = std::io::Error::last_os_error();
+        if error.kind() != std::io::ErrorKind::Interrupted {
+            return;
+        }
+    }
 }
 
 /// Sleeps one poll interval. Blocks. An error if a signal has come.

@@ -34,12 +34,15 @@ pub struct Server {
     schema: Option<String>,
     /// A user who is no superuser and can replace the extension's views.
     pub views_owner: Option<String>,
+    /// psql must not ask for a password.
+    is_unattended: bool,
 }
 
 const SETTINGS: &str = "SELECT json_agg(json_build_object('name', name, 'value', setting, 'unit', coalesce(unit, ''), \
      'file', sourcefile, 'line', sourceline)) FROM pg_settings";
 
-const PINNED: &str = "SET search_path = pg_catalog, pg_temp";
+/// The first statement of each session.
+pub const PINNED: &str = "SET search_path = pg_catalog, pg_temp";
 
 /// The extension's schema; and a user who owns the schema, the extension or its members, and is
 /// no superuser: the owner of a schema can rename it and put another in its place. 6171 is
@@ -60,15 +63,7 @@ impl Server {
     /// Connects to the server and asks for its parameters. Blocks, as everything here does;
     /// psql has the time limits.
     pub fn ask(psql: &Path, conninfo: Option<&str>) -> Result<Server> {
-        let mut server = Server {
-            psql: psql.to_owned(),
-            conninfo: conninfo.map(str::to_owned),
-            settings: HashMap::new(),
-            major: 0,
-            config_file: String::new(),
-            schema: None,
-            views_owner: None,
-        };
+        let mut server = Server::new(psql, conninfo);
         let is_superuser = server.rows("SELECT json_agg(current_setting('is_superuser'))", None)?;
         if is_superuser != [Value::from("on")] {
             bail!("ask as a superuser: pg_hba.conf and files of certificates are shown to no one else");
@@ -89,11 +84,70 @@ impl Server {
         }
         server.major = server.number("server_version_num") as u32 / 10_000;
         server.config_file = server.text("config_file");
-        let found = server.rows(SCHEMA, None)?;
-        let text = |name: &str| found.first()?[name].as_str().map(str::to_owned);
-        server.views_owner = text("owner");
-        server.schema = text("schema").filter(|_| server.views_owner.is_none());
+        server.look_for_schema()?;
         Ok(server)
+    }
+
+    /// Connects to the server, as any role, and looks only for the extension, without which this
+    /// fails.
+    pub fn with_views(psql: &Path, conninfo: Option<&str>) -> Result<Server> {
+        Server::new(psql, conninfo).require_views()
+    }
+
+    /// Likewise, and nothing asks for a password.
+    pub fn unattended(psql: &Path, conninfo: Option<&str>) -> Result<Server> {
+        let mut server = Server::new(psql, conninfo);
+        server.is_unattended = true;
+        server.require_views()
+    }
+
+    fn require_views(mut self) -> Result<Server> {
+        self.look_for_schema()?;
+        self.require_extension()?;
+        Ok(self)
+    }
+
+    fn new(psql: &Path, conninfo: Option<&str>) -> Server {
+        Server {
+            psql: psql.to_owned(),
+            conninfo: conninfo.map(str::to_owned),
+            settings: HashMap::new(),
+            major: 0,
+            config_file: String::new(),
+            schema: None,
+            views_owner: None,
+            is_unattended: false,
+        }
+    }
+
+    fn look_for_schema(&mut self) -> Result<()> {
+        let found = self.rows(SCHEMA, None)?;
+        let text = |name: &str| found.first()?[name].as_str().map(str::to_owned);
+        self.views_owner = text("owner");
+        self.schema = text("schema").filter(|_| self.views_owner.is_none());
+        Ok(())
+    }
+
+    /// Fails unless the extension's views and functions in this database may be used.
+    pub fn require_extension(&self) -> Result<()> {
+        match &self.views_owner {
+            _ if self.has_views() => Ok(()),
+            Some(owner) => bail!(
+                "role {owner:?} is no superuser and could replace the functions of the extension in this database"
+            ),
+            None => bail!(
+                "the extension is not in this database: {}",
+                self.mend_of_views()
+            ),
+        }
+    }
+
+    /// What makes has_views() true.
+    pub fn mend_of_views(&self) -> &'static str {
+        match self.views_owner {
+            Some(_) => "ALTER EXTENSION pg_baton SET SCHEMA, to one that a superuser owns",
+            None => "CREATE EXTENSION pg_baton, or name a database that has it",
+        }
     }
 
     pub fn has_views(&self) -> bool {
@@ -127,8 +181,8 @@ impl Server {
         Ok(rows.first().and_then(Value::as_str).map(str::to_owned))
     }
 
-    /// The rows of a query that returns one JSON array, in this database.
-    pub fn rows(&self, sql: &str, database: Option<&str>) -> Result<Vec<Value>> {
+    /// psql, which connects to this server and prints nothing but results.
+    pub fn psql(&self) -> Command {
         let mut command = Command::new(&self.psql);
         command.args([
             "--no-psqlrc",
@@ -138,22 +192,31 @@ impl Server {
             "--set",
             "ON_ERROR_STOP=1",
         ]);
-        command.args(["--command", PINNED, "--command", sql]);
+        if self.is_unattended {
+            command.arg("--no-password");
+        }
         // The later of several --dbname counts. PGDATABASE is a name, never a connection string.
         if let Some(conninfo) = &self.conninfo {
             command.args(["--dbname", conninfo]);
         }
+        command
+            .env("PGCLIENTENCODING", "UTF8")
+            .env("PGAPPNAME", "baton");
+        if std::env::var_os("PGCONNECT_TIMEOUT").is_none() {
+            command.env("PGCONNECT_TIMEOUT", "10");
+        }
+        command
+    }
+
+    /// The rows of a query that returns one JSON array, in this database.
+    pub fn rows(&self, sql: &str, database: Option<&str>) -> Result<Vec<Value>> {
+        let mut command = self.psql();
+        command.args(["--command", PINNED, "--command", sql]);
         if let Some(database) = database {
             match &self.conninfo {
                 Some(conninfo) => command.args(["--dbname", &with_database(conninfo, database)]),
                 None => command.env("PGDATABASE", database),
             };
-        }
-        command
-            .env("PGCLIENTENCODING", "UTF8")
-            .env("PGAPPNAME", "baton doctor");
-        if std::env::var_os("PGCONNECT_TIMEOUT").is_none() {
-            command.env("PGCONNECT_TIMEOUT", "10");
         }
         let ran = (command.stdin(Stdio::null()).output())
             .with_context(|| format!("cannot run {}", self.psql.display()))?;

@@ -1,9 +1,11 @@
-//! Connections, open files and memory: what the configuration demands, and what there is.
+//! Connections, background workers, open files and memory: what the configuration demands, and what there is.
 
 use super::ask::Server;
 use super::{Findings, Level};
+use anyhow::Result;
 
-/// Open files for other purposes than sessions and backends.
+/// Open files for other purposes than sessions and backends. The dispatcher warns by the same
+/// numbers when it starts (start.rs).
 const SPARE_FILES: i64 = 200;
 /// Open files of the dispatcher for a session with TLS.
 const FILES_OF_TLS: i64 = 3;
@@ -53,6 +55,48 @@ pub fn connections(server: &Server, findings: &mut Findings) {
     }
 }
 
+/// Background workers that stay for the server's life, as far as pg_stat_activity shows them: all
+/// processes but those of the server's own types, and workers that end with their work.
+const LASTING_WORKERS: &str =
+    "SELECT json_agg(backend_type) FROM pg_stat_activity WHERE backend_type NOT IN \
+     ('client backend', 'autovacuum launcher', 'autovacuum worker', 'background writer', 'checkpointer', 'startup', \
+      'walreceiver', 'walsender', 'walwriter', 'walsummarizer', 'archiver', 'logger', 'slotsync worker', 'io worker', \
+      'standalone backend', 'parallel worker', 'pg_baton index reader') \
+     AND backend_type NOT LIKE 'logical replication %worker'";
+
+/// Have the launcher and the log writer places among max_worker_processes? The log writer uses no
+/// database, so pg_stat_activity does not show it: it has none if all are taken by others.
+pub fn workers(server: &Server, findings: &mut Findings) -> Result<()> {
+    let check = "background workers";
+    let most = server.number("max_worker_processes");
+    let found = server.rows(LASTING_WORKERS, None)?;
+    let name = "max_worker_processes";
+    if !found.iter().any(|one| one == "pg_baton launcher") {
+        findings.mended(
+            check,
+            Level::Failure,
+            format!("the launcher does not run, and so no dispatcher; {name} is {most}"),
+            format!(
+                "the server's log says why; if it has no place: {}, and restart the server",
+                server.line(name, most + 2)
+            ),
+        );
+    } else if i64::try_from(found.len())? >= most {
+        findings.mended(
+            check,
+            Level::Warning,
+            format!(
+                "{name} is {most}: the log writer has no place, and the dispatcher's lines go to standard error only"
+            ),
+            format!("{}, and restart the server", server.line(name, most + 1)),
+        );
+    } else {
+        let text = format!("{name} = {most} has places for the launcher and the log writer");
+        findings.add(check, Level::Ok, text);
+    }
+    Ok(())
+}
+
 /// A process's limit of open files from the text in /proc; None if the text is not understood.
 fn file_limit(limits: &str) -> Option<i64> {
     let mut lines = limits.lines();
@@ -69,11 +113,13 @@ pub fn open_files(server: &Server, dispatcher: Option<u32>, findings: &mut Findi
     let check = "open files";
     let limits = dispatcher.and_then(|pid| server.file(&format!("/proc/{pid}/limits")));
     let Some(most) = limits.as_deref().and_then(file_limit) else {
-        return findings.add(
-            check,
-            Level::Unknown,
-            "the server cannot see how many the dispatcher may have",
-        );
+        let why = "how many files the dispatcher may open is not known";
+        let mend = match dispatcher {
+            Some(_) => "let the server's user read /proc of its own processes",
+            None if !server.has_views() => server.mend_of_views(),
+            None => "start the dispatcher",
+        };
+        return findings.mended(check, Level::Unknown, why, mend);
     };
     let sessions = server.number("pg_baton.max_sessions");
     let others = 2 * server.number("max_connections") + SPARE_FILES;

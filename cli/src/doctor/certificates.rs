@@ -203,7 +203,7 @@ fn look_at_port(server: &Server, own: Option<&X509>, findings: &mut Findings) ->
 
 /// The certificate, whichever authority has signed it and whatever names it has. Blocks, as
 /// long as the stream's time limits allow.
-fn served(stream: TcpStream, host: &str) -> Option<X509> {
+pub fn served(stream: TcpStream, host: &str) -> Option<X509> {
     let mut builder = SslConnector::builder(SslMethod::tls_client()).ok()?;
     builder.set_verify(SslVerifyMode::NONE);
     builder.set_min_proto_version(None).ok()?;

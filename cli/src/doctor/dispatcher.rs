@@ -2,7 +2,7 @@
 //! is installed.
 
 use super::ask::Server;
-use super::{Findings, Level};
+use super::{certificates, Findings, Level};
 use anyhow::Result;
 use serde_json::Value;
 use std::io::{Read, Write};
@@ -48,15 +48,11 @@ pub fn look(server: &Server, findings: &mut Findings) -> Result<Dispatcher> {
         Ok(rows) => rows.into_iter().next(),
         Err(error) => {
             if !collides(server, findings) {
-                let program = server.text("pg_baton.dispatcher_program");
                 findings.mended(
                     CHECK,
                     Level::Failure,
                     format!("it is not up: {error:#}"),
-                    format!(
-                        "the server's log says why; {}",
-                        server.line("pg_baton.dispatcher_program", format!("'{program}'"))
-                    ),
+                    mend_of(server, &format!("{error:#}")),
                 );
             }
             return Ok(Dispatcher::default());
@@ -72,24 +68,58 @@ pub fn look(server: &Server, findings: &mut Findings) -> Result<Dispatcher> {
         is_up: true,
         row: Some(row),
     };
-    match replaced(server, dispatcher.pid()) {
-        Replaced::Yes(why) => findings.mended(
+    look_at_own_port(server, findings)?;
+    look_at_build(server, findings);
+    match is_library_replaced(server) {
+        Some(true) => findings.mended(
             CHECK,
             Level::Warning,
-            why,
-            "restart the server: both are of one build",
+            "pg_baton.so has been replaced since the server was started",
+            "restart the server: library and program are of one build then",
         ),
-        Replaced::No => findings.add(CHECK, Level::Ok, up),
-        Replaced::Unknown => {
+        Some(false) => findings.add(CHECK, Level::Ok, up),
+        None => {
             findings.add(CHECK, Level::Ok, up);
             findings.add(
                 CHECK,
                 Level::Unknown,
-                "whether its program has been replaced since it was started the server cannot see",
+                "whether pg_baton.so has been replaced since the server was started it cannot see",
             );
         }
     }
     Ok(dispatcher)
+}
+
+/// What mends a dispatcher whose views fail with this error (views.c).
+fn mend_of(server: &Server, error: &str) -> String {
+    if error.contains("It does not answer.") {
+        return "wait: the launcher replaces a dispatcher that makes no progress for 10 seconds; kill -KILL of the \
+                process baton-dispatcher does so at once"
+            .to_owned();
+    }
+    let program = server.text("pg_baton.dispatcher_program");
+    let line = server.line("pg_baton.dispatcher_program", format!("'{program}'"));
+    format!("the server's log says why; {line}")
+}
+
+/// Is this conversation a session of the pool? Then doctor cannot ask when the pool fails.
+fn look_at_own_port(server: &Server, findings: &mut Findings) -> Result<()> {
+    let asked = server.rows(
+        &format!(
+            "SELECT json_agg(pid) FROM {} WHERE pid = pg_backend_pid()",
+            server.view_name("pg_baton_sessions")
+        ),
+        None,
+    )?;
+    if !asked.is_empty() {
+        findings.mended(
+            CHECK,
+            Level::Warning,
+            "doctor asks by the pool's port, where it gets no answer if the pool fails",
+            format!("name the server's own port: port={}", server.number("port")),
+        );
+    }
+    Ok(())
 }
 
 fn look_at_version(server: &Server, findings: &mut Findings) -> Result<()> {
@@ -113,39 +143,67 @@ fn look_at_version(server: &Server, findings: &mut Findings) -> Result<()> {
 
 // ---- its build --------------------------------------------------------------
 
-#[derive(Debug, PartialEq, Eq)]
-enum Replaced {
-    Yes(&'static str),
-    No,
-    /// The server's user may not read the process's mappings.
-    Unknown,
+/// Compares the program that runs, the one that is installed, and the library.
+fn look_at_build(server: &Server, findings: &mut Findings) {
+    let Ok(rows) = server.view("pg_baton_build") else {
+        return; // The extension is of an older version, which another finding says.
+    };
+    let Some(build) = rows.first() else {
+        return;
+    };
+    let text = |name: &str| build[name].as_str();
+    let program = text("installed_program");
+    match (text("installed_layout"), text("library_layout")) {
+        (Some(installed), Some(library)) if installed != library => findings.mended(
+            CHECK,
+            Level::Failure,
+            format!(
+                "the installed program {} is of another layout ({installed}) than the library that the server runs \
+                 ({library}), and is not used",
+                program.unwrap_or_default()
+            ),
+            "restart the server: library and program are of one build then",
+        ),
+        _ if program.is_none() && build["dispatcher_pid"].is_number() => findings.mended(
+            CHECK,
+            Level::Warning,
+            "its program is no longer installed; the one of the server's start is used until the server restarts",
+            server.line("pg_baton.dispatcher_program", "its path"),
+        ),
+        _ if build["installed_differs"] == Value::Bool(true) => findings.mended(
+            CHECK,
+            Level::Warning,
+            format!(
+                "another build of its program waits to be used: {} runs, {} is installed",
+                name_of(build, "program"),
+                name_of(build, "installed")
+            ),
+            "baton upgrade, which says what that costs",
+        ),
+        _ => {}
+    }
 }
 
-/// Have the program or the library been replaced since they were started? The mappings in /proc
-/// tell. A process with more rights than its user (a capability for ports below 1024, say)
-/// shows them to no other process.
-fn replaced(server: &Server, dispatcher: Option<u32>) -> Replaced {
-    let program = dispatcher.and_then(|pid| server.file(&format!("/proc/{pid}/maps")));
-    // The postmaster's library, which each backend inherits by fork.
-    let library = server.file("/proc/self/maps");
-    judge(program.as_deref(), library.as_deref())
+/// The version and build of a program, of columns with this prefix.
+pub fn name_of(build: &Value, prefix: &str) -> String {
+    let text = |name: &str| build[format!("{prefix}_{name}")].as_str();
+    let version = text("version").unwrap_or("of unknown version");
+    match text("build") {
+        Some(id) => format!("{version} (build {id})"),
+        None => version.to_owned(),
+    }
 }
 
-fn judge(program: Option<&str>, library: Option<&str>) -> Replaced {
-    let is_gone = |line: &str| line.ends_with(" (deleted)");
-    // The program's own text is mapped lowest.
-    let is_program_gone = program.and_then(|maps| maps.lines().next()).map(is_gone);
-    let mut libraries = library.unwrap_or_default().lines();
-    if libraries.any(|line| line.contains("/pg_baton.so") && is_gone(line)) {
-        return Replaced::Yes("pg_baton.so has been replaced since the server was started");
-    }
-    match is_program_gone {
-        Some(true) => {
-            Replaced::Yes("the dispatcher's program has been replaced since it was started")
-        }
-        Some(false) if library.is_some() => Replaced::No,
-        _ => Replaced::Unknown,
-    }
+/// Has the library been replaced since the server started? Each backend inherits the
+/// postmaster's mapping. None: the server cannot see it.
+fn is_library_replaced(server: &Server) -> Option<bool> {
+    judge(&server.file("/proc/self/maps")?)
+}
+
+fn judge(maps: &str) -> Option<bool> {
+    let mut libraries = maps.lines().filter(|line| line.contains("/pg_baton.so"));
+    let first = libraries.next()?;
+    Some(first.ends_with(" (deleted)"))
 }
 
 // ---- without views ----------------------------------------------------------
@@ -157,13 +215,13 @@ fn look_without_views(server: &Server, findings: &mut Findings) -> Result<Dispat
             CHECK,
             Level::Unknown,
             format!("its views in this database are not asked: {owner}, no superuser, could replace them"),
-            "ALTER EXTENSION pg_baton SET SCHEMA, to one that a superuser owns",
+            server.mend_of_views(),
         ),
         None => findings.mended(
             CHECK,
             Level::Unknown,
             "this database has no views to ask it by",
-            "CREATE EXTENSION pg_baton in it, or name one that has it",
+            server.mend_of_views(),
         ),
     }
     if collides(server, findings) {
@@ -210,9 +268,14 @@ impl Place {
     /// step.
     fn answers(&self) -> bool {
         match self {
-            Place::Host(host, port) => {
-                connect(host, *port).is_some_and(|mut stream| first_answer(&mut stream).is_some())
-            }
+            Place::Host(host, port) => connect(host, *port).is_some_and(|mut stream| {
+                let answer = first_answer(&mut stream);
+                if answer == Some(b'S') {
+                    // A client that leaves in its handshake would be in the server's log.
+                    let _ = certificates::served(stream, host);
+                }
+                answer.is_some()
+            }),
             Place::Socket(path) => UnixStream::connect(path).is_ok_and(|mut stream| {
                 let limited = stream.set_read_timeout(Some(ANSWER_LIMIT)).is_ok()
                     && stream.set_write_timeout(Some(ANSWER_LIMIT)).is_ok();
@@ -328,20 +391,15 @@ fn has(addresses: &[String], address: &str) -> bool {
 mod tests {
     use super::*;
 
-    const HERE: &str = "55d0-55d1 r--p 00000000 08:01 7 /usr/bin/baton-dispatcher\n7f00-7f01 r-xp 0 08:01 8 /lib/libc.so.6 (deleted)\n";
-    const GONE: &str = "55d0-55d1 r--p 00000000 08:01 7 /usr/bin/baton-dispatcher (deleted)\n";
-    const LIBRARY: &str = "7f00-7f01 r-xp 0 08:01 8 /usr/lib/pg_baton.so\n";
+    const LIBRARY: &str =
+        "7f00-7f01 r-xp 0 08:01 8 /lib/libc.so.6 (deleted)\n7f00-7f01 r-xp 0 08:01 8 /usr/lib/pg_baton.so\n";
 
     #[test]
     fn what_cannot_be_read_is_not_taken_for_the_same() {
-        assert_eq!(judge(Some(HERE), Some(LIBRARY)), Replaced::No);
-        assert!(matches!(judge(Some(GONE), Some(LIBRARY)), Replaced::Yes(_)));
-        let gone = LIBRARY.replace(".so", ".so (deleted)");
-        assert!(matches!(judge(Some(HERE), Some(&gone)), Replaced::Yes(_)));
-        assert!(matches!(judge(None, Some(&gone)), Replaced::Yes(_)));
-        assert_eq!(judge(None, Some(LIBRARY)), Replaced::Unknown);
-        assert_eq!(judge(Some(HERE), None), Replaced::Unknown);
-        assert_eq!(judge(None, None), Replaced::Unknown);
+        assert_eq!(judge(LIBRARY), Some(false));
+        let gone = LIBRARY.replace(".so\n", ".so (deleted)\n");
+        assert_eq!(judge(&gone), Some(true));
+        assert_eq!(judge("7f00-7f01 r-xp 0 08:01 8 /lib/libc.so.6\n"), None);
     }
 
     #[test]

@@ -8,17 +8,17 @@
 //!
 //! |---|---|
 //! | `ask` | psql, and where a parameter is set |
-//! | `capacity` | connections, open files, memory |
+//! | `capacity` | connections, background workers, open files, memory |
 //! | `dispatcher` | is it up, and of which build |
 //! | `pool` | configuration, library, self-checks, pools |
 //! | `hba` | each line of pg_hba.conf |
 //! | `libraries` | code that keeps a session's state in its process |
 //! | `certificates` | TLS |
 
-mod ask;
+pub mod ask;
 mod capacity;
 mod certificates;
-mod dispatcher;
+pub mod dispatcher;
 mod hba;
 mod libraries;
 mod pool;
@@ -157,6 +157,7 @@ fn look(server: &Server, findings: &mut Findings) -> Result<()> {
     }
     let dispatcher = dispatcher::look(server, findings)?;
     capacity::connections(server, findings);
+    capacity::workers(server, findings)?;
     capacity::open_files(server, dispatcher.pid(), findings);
     capacity::memory(server, findings);
     hba::lines(server, &dispatcher, findings)?;

@@ -11,18 +11,10 @@ use std::collections::{HashMap, VecDeque};
 pub struct Backend {
     pool: u32,
     life: Life,
-    /// Since when its session is dedicated.
-    dedicated_since_us: Option<u64>,
-    /// A transaction holds it and does nothing (stall.rs).
-    held: bool,
-    /// The last measurement for that.
+    /// The last measurement of whether a transaction holds it and does nothing (stall.rs).
     seen: Option<Seen>,
     /// What its client keeps it waiting for, and since when.
     idle_client: Option<IdleClient>,
-    /// Since when it says that it exits: it has no session, and gets none.
-    exits_since_us: Option<u64>,
-    /// The backend leaves so that this pool may have its place.
-    makes_room_for: Option<u32>,
     /// Its index in the list of leaving backends, if it is there.
     leaving_at: usize,
     started_us: u64,
@@ -50,15 +42,6 @@ impl Backend {
         self.attached_us
     }
 
-    #[cfg(test)]
-    pub fn dedicated_since_us(&self) -> Option<u64> {
-        self.dedicated_since_us
-    }
-
-    pub fn is_held(&self) -> bool {
-        self.held
-    }
-
     pub fn serial(&self) -> u64 {
         self.serial
     }
@@ -68,27 +51,10 @@ impl Backend {
         self.role
     }
 
-    // ---- how it leaves -----------------------------------------------------
-
-    /// The backend says that it exits.
-    pub fn exits(&mut self, now_us: u64) {
-        self.exits_since_us.get_or_insert(now_us);
-    }
-
-    pub fn exits_since_us(&self) -> Option<u64> {
-        self.exits_since_us
-    }
-
-    pub fn makes_room_for(&self) -> Option<u32> {
-        self.makes_room_for
-    }
-
     fn counted(&self) -> Counted {
         Counted {
             pool: self.pool,
             life: self.life,
-            held: self.held,
-            makes_room_for: self.makes_room_for,
             is_of_role: self.role.is_some(),
         }
     }
@@ -107,7 +73,7 @@ impl Backend {
     pub fn is_to_be_seen(&self, is_at_work: bool, now_us: u64) -> bool {
         match is_at_work {
             true => self.seen.is_none_or(|seen| seen.is_past(now_us)),
-            false => self.held,
+            false => self.life.is_held(),
         }
     }
 }
@@ -214,9 +180,26 @@ impl Backends {
         self.counts.has_leaver_for(pool)
     }
 
-    /// If the backend leaves, this pool gets its place.
+    /// This pool gets the leaving backend's place.
     pub fn goes_for(&mut self, slot: u32, pool: Option<u32>) {
-        self.change(slot, |backend| backend.makes_room_for = pool);
+        self.change(slot, |backend| {
+            ensure!(backend.life.is_leaving());
+            if let Life::Unwanted { room_for }
+            | Life::Leaving { room_for, .. }
+            | Life::Gone { room_for } = &mut backend.life
+            {
+                *room_for = pool;
+            }
+        });
+    }
+
+    /// The backend, which is leaving, says that it exits.
+    pub fn exits(&mut self, slot: u32, now_us: u64) {
+        self.change(slot, |backend| {
+            if let Life::Leaving { exits_since_us, .. } = &mut backend.life {
+                exits_since_us.get_or_insert(now_us);
+            }
+        });
     }
 
     pub fn get(&self, slot: u32) -> Option<&Backend> {
@@ -243,7 +226,7 @@ impl Backends {
     }
 
     pub fn is_shared(&self, slot: u32) -> bool {
-        self.life(slot) == Some(Life::Shared)
+        self.life(slot).is_some_and(Life::is_shared)
     }
 
     pub fn iter(&self) -> impl Iterator<Item = (u32, &Backend)> {
@@ -257,13 +240,9 @@ impl Backends {
         self.next_serial += 1;
         self.table[slot as usize] = Some(Backend {
             pool,
-            life: Life::Starting,
-            dedicated_since_us: None,
-            held: false,
+            life: Life::Starting { is_held: false },
             seen: None,
             idle_client: None,
-            exits_since_us: None,
-            makes_room_for: None,
             leaving_at: 0,
             started_us: now_us,
             attached_us: now_us,
@@ -333,7 +312,6 @@ impl Backends {
             let was = backend.life;
             ensure!(was.may_become(to), "{was:?} to {to:?}");
             backend.life = to;
-            backend.held &= to.may_be_held();
         });
     }
 
@@ -353,7 +331,15 @@ impl Backends {
 
     fn set_held(&mut self, slot: u32, held: bool) {
         self.change(slot, |backend| {
-            backend.held = held && backend.life.may_be_held();
+            if let Life::Starting { is_held }
+            | Life::Attached(Serves::All { is_held })
+            | Life::Leaving {
+                serves: Serves::All { is_held },
+                ..
+            } = &mut backend.life
+            {
+                *is_held = held;
+            }
         });
     }
 
@@ -363,49 +349,54 @@ impl Backends {
         };
         backend.attached_us = now_us;
         let to = match backend.life {
-            Life::Unwanted => Life::Leaving { dedicated: false },
-            _ => Life::Shared,
+            Life::Unwanted { room_for } => Life::Leaving {
+                serves: Serves::All { is_held: false },
+                room_for,
+                exits_since_us: None,
+            },
+            life => Life::Attached(Serves::All {
+                is_held: life.is_held(),
+            }),
         };
         self.turn(slot, to);
     }
 
     /// True if that is new.
     pub fn set_dedicated(&mut self, slot: u32, dedicated: bool, now_us: u64) -> bool {
+        let to = match dedicated {
+            true => Serves::One { since_us: now_us },
+            false => Serves::All { is_held: false },
+        };
         let to = match self.life(slot) {
-            Some(Life::Shared) if dedicated => Life::Dedicated,
-            Some(Life::Dedicated) if !dedicated => Life::Shared,
-            Some(Life::Leaving { dedicated: is }) if is != dedicated => Life::Leaving { dedicated },
+            Some(Life::Attached(was)) if was.is_one() != dedicated => Life::Attached(to),
+            Some(Life::Leaving {
+                serves,
+                room_for,
+                exits_since_us,
+            }) if serves.is_one() != dedicated => Life::Leaving {
+                serves: to,
+                room_for,
+                exits_since_us,
+            },
             _ => return false,
         };
         self.turn(slot, to);
-        self.is_dedicated_since(slot, dedicated.then_some(now_us));
         true
     }
 
-    fn is_dedicated_since(&mut self, slot: u32, since_us: Option<u64>) {
-        let Some(backend) = self.get_mut(slot) else {
-            return;
-        };
-        let before = std::mem::replace(&mut backend.dedicated_since_us, since_us);
-        if let Some(before) = before {
-            if let Ok(at) = self.by_dedication.binary_search(&(before, slot)) {
-                self.by_dedication.remove(at);
-            }
-        }
-        if let Some(since_us) = since_us {
-            let place = (since_us, slot);
-            let at = self.by_dedication.partition_point(|other| *other < place);
-            self.by_dedication.insert(at, place);
-        }
-    }
-
-    /// Tells the backend to leave. False if it is leaving, or does not exist.
-    pub fn retire(&mut self, slot: u32) -> bool {
+    /// Tells the backend to leave, so that this pool may have its place. False if it is leaving, or
+    /// does not exist.
+    pub fn retire(&mut self, slot: u32, room_for: Option<u32>) -> bool {
         let to = match self.life(slot) {
-            Some(Life::Starting) => Life::Unwanted,
-            Some(Life::Shared) => Life::Leaving { dedicated: false },
-            Some(Life::Dedicated) => Life::Leaving { dedicated: true },
-            Some(Life::Unwanted | Life::Leaving { .. } | Life::Gone) | None => return false,
+            Some(Life::Starting { .. }) => Life::Unwanted { room_for },
+            Some(Life::Attached(serves)) => Life::Leaving {
+                serves,
+                room_for,
+                exits_since_us: None,
+            },
+            Some(Life::Unwanted { .. } | Life::Leaving { .. } | Life::Gone { .. }) | None => {
+                return false
+            }
         };
         self.turn(slot, to);
         true
@@ -413,22 +404,21 @@ impl Backends {
 
     /// The backend's process has ended. False if that is known, or there is no such backend.
     pub fn is_gone(&mut self, slot: u32) -> bool {
-        let is_new = self.life(slot).is_some_and(|life| life != Life::Gone);
-        if is_new {
-            self.turn(slot, Life::Gone);
-        }
-        self.is_dedicated_since(slot, None);
-        is_new
+        let Some(life) = self.life(slot).filter(|life| !life.is_gone()) else {
+            return false;
+        };
+        let room_for = life.room_for();
+        self.turn(slot, Life::Gone { room_for });
+        true
     }
 
     /// Frees a slot.
     pub fn remove(&mut self, slot: u32) -> Option<Backend> {
-        self.is_dedicated_since(slot, None);
         self.leaves_no_more(slot);
         self.is_of_role(slot, None);
         let backend = self.table.get_mut(slot as usize)?.take()?;
         ensure!(
-            backend.life.is_starting() || backend.life == Life::Gone,
+            backend.life.is_starting() || backend.life.is_gone(),
             "it is alive"
         );
         self.counts.change(Some(backend.counted()), None);
@@ -459,8 +449,25 @@ impl Backends {
             self.leaving.push(slot);
         }
         self.counts.change(Some(was), Some(is));
+        let (was_since, is_since) = (was.life.dedicated_since_us(), is.life.dedicated_since_us());
+        if was_since != is_since {
+            self.move_by_dedication(slot, was_since, is_since);
+        }
         if was.life.is_leaving() && !is.life.is_leaving() {
             self.leaves_no_more(slot);
+        }
+    }
+
+    fn move_by_dedication(&mut self, slot: u32, was_us: Option<u64>, is_us: Option<u64>) {
+        if let Some(was_us) = was_us {
+            if let Ok(at) = self.by_dedication.binary_search(&(was_us, slot)) {
+                self.by_dedication.remove(at);
+            }
+        }
+        if let Some(is_us) = is_us {
+            let place = (is_us, slot);
+            let at = self.by_dedication.partition_point(|other| *other < place);
+            self.by_dedication.insert(at, place);
         }
     }
 
@@ -487,7 +494,8 @@ impl Backends {
         for (slot, backend) in self.iter() {
             assert!(slot < self.end, "the end of the table");
             all.push(backend.counted());
-            by_dedication.extend(backend.dedicated_since_us.map(|since_us| (since_us, slot)));
+            let since_us = backend.life.dedicated_since_us();
+            by_dedication.extend(since_us.map(|since_us| (since_us, slot)));
             let leaves = self.leaving.iter().filter(|other| **other == slot).count();
             assert_eq!(leaves, usize::from(backend.life.is_leaving()), "leaving");
         }
@@ -503,71 +511,133 @@ impl Backends {
 // ----------------------------------------------------------------------------
 // What a backend is, and how many backends of a pool are in which state.
 
-/// What a backend is.
+/// What a backend is. A backend is held if its start, or a transaction that does nothing, keeps it
+/// from other sessions for long (stall.rs).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Life {
     /// It is logging in, and has not attached yet.
-    Starting,
+    Starting {
+        is_held: bool,
+    },
     /// Still starting; it is to exit once it has attached.
-    Unwanted,
-    /// It serves any session of its pool.
-    Shared,
-    /// It serves one session only, for now.
-    Dedicated,
-    /// It is to exit, and gets no more sessions.
-    Leaving { dedicated: bool },
+    Unwanted {
+        room_for: Option<u32>,
+    },
+    Attached(Serves),
+    /// It is to exit, and gets no more sessions. It stays until its transaction has ended, and so
+    /// does its extra place.
+    Leaving {
+        serves: Serves,
+        /// The pool that may have its place.
+        room_for: Option<u32>,
+        /// Since when it says that it exits: it has no session then.
+        exits_since_us: Option<u64>,
+    },
     /// Its process has ended. The slot stays reserved until all sessions that it may have had are
     /// found (reap.rs).
-    Gone,
+    Gone {
+        room_for: Option<u32>,
+    },
+}
+
+/// Which sessions an attached backend serves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Serves {
+    /// It is shared: it serves any session of its pool.
+    All { is_held: bool },
+    /// It is dedicated: it serves one session only, for now.
+    One { since_us: u64 },
+}
+
+impl Serves {
+    fn is_one(self) -> bool {
+        matches!(self, Serves::One { .. })
+    }
 }
 
 impl Life {
     pub fn is_starting(self) -> bool {
-        matches!(self, Life::Starting | Life::Unwanted)
+        matches!(self, Life::Starting { .. } | Life::Unwanted { .. })
     }
 
     /// May it be given a session?
     #[cfg(test)]
     pub fn may_serve(self) -> bool {
-        matches!(self, Life::Shared | Life::Dedicated)
+        matches!(self, Life::Attached(_))
+    }
+
+    pub fn is_shared(self) -> bool {
+        matches!(self, Life::Attached(Serves::All { .. }))
     }
 
     pub fn is_leaving(self) -> bool {
-        matches!(self, Life::Unwanted | Life::Leaving { .. } | Life::Gone)
-    }
-
-    /// May a transaction, or its own start, hold it? A backend that is told to leave stays until
-    /// its transaction has ended, and so does its extra place.
-    pub fn may_be_held(self) -> bool {
         matches!(
             self,
-            Life::Starting | Life::Shared | Life::Leaving { dedicated: false }
+            Life::Unwanted { .. } | Life::Leaving { .. } | Life::Gone { .. }
         )
     }
 
-    pub fn is_dedicated(self) -> bool {
-        matches!(self, Life::Dedicated | Life::Leaving { dedicated: true })
+    pub fn is_gone(self) -> bool {
+        matches!(self, Life::Gone { .. })
     }
 
-    /// Its index in [`Lives`].
-    fn kind(self) -> usize {
+    /// The sessions that it serves, if it has attached and its process has not ended.
+    fn serves(self) -> Option<Serves> {
         match self {
-            Life::Starting => 0,
-            Life::Unwanted => 1,
-            Life::Shared => 2,
-            Life::Dedicated => 3,
-            Life::Leaving { .. } => 4,
-            Life::Gone => 5,
+            Life::Attached(serves) | Life::Leaving { serves, .. } => Some(serves),
+            Life::Starting { .. } | Life::Unwanted { .. } | Life::Gone { .. } => None,
+        }
+    }
+
+    pub fn may_be_held(self) -> bool {
+        match self {
+            Life::Starting { .. } => true,
+            life => life.serves().is_some_and(|serves| !serves.is_one()),
+        }
+    }
+
+    pub fn is_held(self) -> bool {
+        match self {
+            Life::Starting { is_held } => is_held,
+            life => life.serves() == Some(Serves::All { is_held: true }),
+        }
+    }
+
+    pub fn is_dedicated(self) -> bool {
+        self.serves().is_some_and(Serves::is_one)
+    }
+
+    pub fn dedicated_since_us(self) -> Option<u64> {
+        match self.serves()? {
+            Serves::One { since_us } => Some(since_us),
+            Serves::All { .. } => None,
+        }
+    }
+
+    /// The pool that may have its place when it has left.
+    pub fn room_for(self) -> Option<u32> {
+        match self {
+            Life::Unwanted { room_for }
+            | Life::Leaving { room_for, .. }
+            | Life::Gone { room_for } => room_for,
+            Life::Starting { .. } | Life::Attached(_) => None,
+        }
+    }
+
+    pub fn exits_since_us(self) -> Option<u64> {
+        match self {
+            Life::Leaving { exits_since_us, .. } => exits_since_us,
+            _ => None,
         }
     }
 
     pub fn may_become(self, to: Life) -> bool {
         match self {
-            _ if to == Life::Gone => self != Life::Gone,
-            Life::Starting => !to.is_dedicated(),
-            Life::Unwanted => to == Life::Leaving { dedicated: false },
-            Life::Gone => false,
-            Life::Shared | Life::Dedicated | Life::Leaving { .. } => {
+            _ if to.is_gone() => !self.is_gone(),
+            Life::Starting { .. } => !to.is_dedicated(),
+            Life::Unwanted { .. } => matches!(to, Life::Leaving { .. }) && !to.is_dedicated(),
+            Life::Gone { .. } => false,
+            Life::Attached(_) | Life::Leaving { .. } => {
                 !to.is_starting() && (!self.is_leaving() || to.is_leaving())
             }
         }
@@ -577,7 +647,11 @@ impl Life {
 /// The backends of a pool, counted by their state.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Lives {
-    by_kind: [u32; 6],
+    starting: u32,
+    unwanted: u32,
+    shared: u32,
+    dedicated: u32,
+    leaving: u32,
     /// Shared backends that no transaction holds.
     for_all: u32,
     of_no_role: u32,
@@ -587,24 +661,31 @@ impl Lives {
     /// Counts a change of one backend; None before it exists and after it is gone.
     pub fn count(&mut self, was: Option<Counted>, is: Option<Counted>) {
         if let Some(is) = is {
-            self.by_kind[is.life.kind()] += 1;
-            self.for_all += u32::from(is.is_for_all());
-            self.of_no_role += u32::from(is.is_of_no_role());
+            self.add(is, 1);
         }
         if let Some(was) = was {
-            self.by_kind[was.life.kind()] -= 1;
-            self.for_all -= u32::from(was.is_for_all());
-            self.of_no_role -= u32::from(was.is_of_no_role());
+            self.add(was, -1);
         }
     }
 
-    fn of(&self, lives: &[Life]) -> usize {
-        let count = |life: &Life| self.by_kind[life.kind()] as usize;
-        lives.iter().map(count).sum()
+    fn add(&mut self, one: Counted, by: i32) {
+        let add = |count: &mut u32, counts: bool| {
+            *count = count.wrapping_add_signed(if counts { by } else { 0 });
+        };
+        match one.life {
+            Life::Starting { .. } => add(&mut self.starting, true),
+            Life::Unwanted { .. } => add(&mut self.unwanted, true),
+            Life::Attached(Serves::All { .. }) => add(&mut self.shared, true),
+            Life::Attached(Serves::One { .. }) => add(&mut self.dedicated, true),
+            Life::Leaving { .. } => add(&mut self.leaving, true),
+            Life::Gone { .. } => {}
+        }
+        add(&mut self.for_all, one.is_for_all());
+        add(&mut self.of_no_role, one.is_of_no_role());
     }
 
     pub fn shared(&self) -> usize {
-        self.of(&[Life::Shared])
+        self.shared as usize
     }
 
     pub fn shared_and_not_held(&self) -> usize {
@@ -618,23 +699,22 @@ impl Lives {
 
     /// As [`Life::is_starting`].
     pub fn starting(&self) -> usize {
-        self.of(&[Life::Starting, Life::Unwanted])
+        (self.starting + self.unwanted) as usize
     }
 
     /// As [`Life::may_serve`].
     pub fn may_serve(&self) -> usize {
-        self.of(&[Life::Shared, Life::Dedicated])
+        (self.shared + self.dedicated) as usize
     }
 
     /// Backends that serve the pool's sessions in turn, or are starting to.
     pub fn expected(&self) -> usize {
-        self.of(&[Life::Starting, Life::Shared])
+        (self.starting + self.shared) as usize
     }
 
     /// Backends that have attached, and whose processes have not ended.
     pub fn attached(&self) -> usize {
-        let leaving = Life::Leaving { dedicated: false };
-        self.may_serve() + self.of(&[leaving])
+        (self.shared + self.dedicated + self.leaving) as usize
     }
 }
 
@@ -647,28 +727,25 @@ impl Lives {
 pub struct Counted {
     pub pool: u32,
     pub life: Life,
-    pub held: bool,
-    /// It leaves so that this pool may have its place.
-    pub makes_room_for: Option<u32>,
     /// A session of some role has it for long.
     pub is_of_role: bool,
 }
 
 impl Counted {
     pub fn is_for_all(self) -> bool {
-        self.life == Life::Shared && !self.held
+        self.life.is_shared() && !self.life.is_held()
     }
 
     /// It starts or is shared, and no session has it for long.
     pub fn is_of_no_role(self) -> bool {
-        matches!(self.life, Life::Starting | Life::Shared) && !self.is_of_role
+        let is_expected = self.life.is_shared() || matches!(self.life, Life::Starting { .. });
+        is_expected && !self.is_of_role
     }
 
     /// A backend whose session became dedicated after it was told to leave stays for as long as
     /// that lasts.
     fn goes_for(self) -> Option<u32> {
-        let goes = self.life.is_leaving() && !self.life.is_dedicated();
-        self.makes_room_for.filter(|_| goes)
+        self.life.room_for().filter(|_| !self.life.is_dedicated())
     }
 }
 
@@ -704,7 +781,7 @@ impl Counts {
             *count -= usize::from(was.is_some_and(counts));
         };
         follow(&mut self.dedicated, |one| one.life.is_dedicated());
-        follow(&mut self.held, |one| one.held);
+        follow(&mut self.held, |one| one.life.is_held());
         follow(&mut self.shared_and_not_held, Counted::is_for_all);
         follow(&mut self.of_no_role, Counted::is_of_no_role);
         let goes_for = |one: Option<Counted>| one.and_then(Counted::goes_for);
@@ -778,18 +855,18 @@ impl Counts {
         for one in all {
             lives[one.pool as usize].count(None, Some(*one));
             let stays = one.life.is_dedicated() || !one.life.is_leaving();
-            if let Some(pool) = one.makes_room_for.filter(|_| !stays) {
+            if let Some(pool) = one.life.room_for().filter(|_| !stays) {
                 *go_for.entry(pool).or_default() += 1;
             }
         }
         assert_eq!(lives, self.lives, "what pools' backends are");
         assert_eq!(go_for, self.go_for, "for whom they go");
         let count = |counts: fn(&&Counted) -> bool| all.iter().filter(counts).count();
-        let for_all = count(|one| one.life == Life::Shared && !one.held);
+        let for_all = count(|one| one.life.is_shared() && !one.life.is_held());
         assert_eq!(for_all, self.shared_and_not_held, "not held");
         let of_no_role = count(|one| one.is_of_no_role());
         assert_eq!(of_no_role, self.of_no_role, "of no role");
-        assert_eq!(count(|one| one.held), self.held, "held backends");
+        assert_eq!(count(|one| one.life.is_held()), self.held, "held backends");
         assert_eq!(all.len(), self.total, "all backends");
         let dedicated = count(|one| one.life.is_dedicated());
         assert_eq!(dedicated, self.dedicated, "dedicated backends");
@@ -820,13 +897,15 @@ mod tests {
             (&[(9, 0)][..], 3)
         );
         assert_eq!((backends.total(), backends.dedicated()), (2, 1));
-        assert!(backends.retire(0) && !backends.retire(0));
+        assert!(backends.retire(0, None) && !backends.retire(0, Some(1)));
         assert_eq!((backends.dedicated(), backends.leaving()), (1, &[0][..]));
         assert!(backends.set_dedicated(0, false, 9) && !backends.may_serve(0));
         // A backend that is told to leave before it has attached leaves when it has.
-        assert!(backends.retire(2));
+        assert!(backends.retire(2, Some(1)) && backends.has_leaver_for(1));
         backends.attached(2, 5);
-        assert_eq!(backends.life(2), Some(Life::Leaving { dedicated: false }));
+        let life = backends.life(2).unwrap();
+        assert!(life.is_leaving() && !life.is_starting());
+        assert_eq!((life.is_dedicated(), life.room_for()), (false, Some(1)));
         assert!(!backends.set_dedicated(2, false, 9));
         for slot in [0, 2] {
             assert!(backends.is_gone(slot));

@@ -33,7 +33,7 @@ pub struct Round {
     passed: Option<SessionId>,
     /// Pools that get the places that have become free, one each.
     meant_for: Vec<u32>,
-    /// Pools whose queues are taken back amid a round: a session handed out now would overtake the
+    /// Pools whose queues are taken back amid a round, or just before it: a session handed out now would overtake the
     /// sessions that went into the queue first.
     interrupted: Vec<u32>,
     /// How many backends have been started.
@@ -52,7 +52,6 @@ impl Core {
     /// that they are due to (place_key, reclaim.rs).
     pub(super) fn serve(&mut self, words: &impl Words) {
         ensure!(self.round.pools.is_empty(), "a round within a round");
-        self.round.interrupted.clear();
         self.round.started = 0;
         self.look_for_places();
         if self.dirty.is_empty() {
@@ -94,6 +93,7 @@ impl Core {
             self.round.pools.pop();
             self.begin_turn();
         }
+        self.round.interrupted.clear();
     }
 
     /// A free backend for a session, and the state it was seen in: the backend that served the
@@ -127,6 +127,13 @@ impl Core {
 
     pub(super) fn queued(&self, number: u32, words: &impl Words) -> usize {
         usize::try_from(words.queued(number)).unwrap_or(0)
+    }
+
+    /// The sessions in a pool's ready queue.
+    pub fn in_ready_queue(&self, number: u32, words: &impl Words) -> Vec<SessionId> {
+        let many = self.queued(number, words);
+        let pool = self.pool(number);
+        pool.map_or_else(Vec::new, |pool| pool.queue.last(many).collect())
     }
 
     /// Waiting sessions of all pools. If very many pools want backends, the number in the ready
@@ -175,7 +182,10 @@ impl Core {
             Some(passed) => self.sessions.waiting_behind(passed),
             // The whole FIFO is gone through.
             None if forced => self.sessions.fifo(number).next(),
-            None => self.next_with_room(number, words),
+            None => match self.first_exempt(number) {
+                Some(id) => Some(id),
+                None => self.next_with_room(number, words),
+            },
         };
         while let Some(id) = next {
             if forced && !self.may_be_served(id) {
@@ -264,7 +274,7 @@ impl Core {
 
     fn may_be_served(&mut self, id: SessionId) -> bool {
         let tenant = self.sessions.get(id).map(|session| session.tenant());
-        tenant.is_some_and(|tenant| self.has_room(tenant))
+        tenant.is_some_and(|tenant| self.has_room(tenant)) || self.is_exempt(id)
     }
 
     /// The session's hand-over failed.
@@ -349,6 +359,13 @@ impl Core {
             pool.queue.is_taken_back();
         }
         self.waits_on(id);
+    }
+
+    /// The pool's queue is taken back before the sessions that wait are handed out.
+    pub(super) fn take_back_in_round(&mut self, number: u32) {
+        self.act(Action::TakeBack(number));
+        self.round.interrupted.push(number);
+        self.mark_dirty(number);
     }
 
     pub(super) fn queue_drained(&mut self, number: u32) {
@@ -438,7 +455,9 @@ impl Core {
         let starting = self.backends.lives(number).starting() + about_to_serve.saturating_sub(kept);
         let places = self.places_for(number, words);
         Some(Growth {
-            waiting: self.sessions.servable(number) + self.queued(number, words),
+            waiting: self.sessions.servable(number)
+                + self.exempt_in(number)
+                + self.queued(number, words),
             starting,
             backends: pool.shared().len(),
             sessions: self.sessions.members(number),
@@ -562,16 +581,16 @@ impl Core {
         let is_in =
             |place: Whereabouts| matches!(place, Whereabouts::Waiting(_) | Whereabouts::Queue(_));
         let session = self.sessions.get(id);
-        session
-            .filter(|session| is_in(session.whereabouts()))
-            .map(|session| self.now.us.saturating_sub(session.waits_since_us()))
+        let session = session.filter(|session| is_in(session.whereabouts()))?;
+        let since_us = self.counts_since_us(session.tenant(), session.waits_since_us())?;
+        Some(self.now.us.saturating_sub(since_us))
     }
 
-    /// The longest wait of a pool's waiting sessions.
+    /// The longest wait of a pool's waiting sessions, without paused ones.
     pub fn oldest_wait_us(&self, number: u32, words: &impl Words) -> Option<u64> {
         // The sessions in the queue came from two lines.
         self.in_queue(number, words)
-            .chain(self.sessions.longest_waiting(number))
+            .chain(self.longest_waiting(number))
             .filter_map(|id| self.wait_us(id))
             .max()
     }

@@ -1,6 +1,6 @@
 //! The events that the core takes, and the actions that it asks for.
 
-use super::{ClientOwes, PoolChange, Roles, Word};
+use super::{ClientOwes, PauseState, PoolChange, Roles, Scope, Word};
 use crate::protocol::opening::Failure;
 
 /// An event. The driver carries out all pending actions before it tells the next event.
@@ -89,6 +89,8 @@ pub enum Event {
 
     /// A hold on a database has ended; the hold's number.
     HoldEnded(u32),
+    /// The connection of a statement that pauses has ended; its number.
+    PauseAskerGone(u32),
 
     /// By time: checks limits that are in milliseconds.
     Tick,
@@ -102,6 +104,8 @@ pub enum Event {
     Stop,
     /// The server is gone.
     Abandon,
+    /// Another dispatcher follows this one.
+    HandBack,
     /// The core resumes what it could not decide before.
     Then(Then),
 }
@@ -121,6 +125,8 @@ pub enum Then {
     },
     /// Ends sessions of databases that are dropped by force, or all sessions.
     EndSessions,
+    /// Ends the sessions that no backend holds.
+    EndHeldHere,
 }
 
 /// Why a backend exits.
@@ -288,6 +294,16 @@ pub enum Action {
         tenant: u32,
         is_counted: bool,
     },
+    /// While `is_paused`, backends hold the next request of this tenant's dedicated sessions.
+    Pause {
+        tenant: u32,
+        is_paused: bool,
+    },
+    /// While `is_exempt`, a backend does not hold this session's requests.
+    Exempt {
+        id: SessionId,
+        is_exempt: bool,
+    },
     /// The bytes of contexts that may still be stored for sessions of this tenant; `i64::MAX`: no
     /// limit.
     ShowMemoryLeft {
@@ -324,6 +340,13 @@ pub enum Action {
         number: u32,
         roles: Roles,
     },
+    /// Answers the statement that pauses.
+    TellPause {
+        asker: u32,
+        state: PauseState,
+    },
+    /// Logs that a pause has ended because its time is over.
+    TellPauseOver(Scope),
     /// Logs a new failure to start backends for a pool.
     TellFailure(u32),
     /// A pool has grown or shrunk: writes a line of the scheduling log.

@@ -206,7 +206,7 @@ fn is_final(failure: &Failure) -> bool {
 impl Core {
     /// Asks a backend to exit at its next boundary, and gives it no more sessions.
     pub(super) fn retire(&mut self, slot: u32, why: Reason) {
-        if self.backends.retire(slot) {
+        if self.backends.retire(slot, why.for_pool()) {
             self.tell_loss(slot, why);
             self.act(Action::Retire(slot));
             self.mark_pool_of(slot);
@@ -221,12 +221,6 @@ impl Core {
         }
     }
 
-    /// Retires a backend so that this pool may have its place.
-    pub(super) fn retire_for(&mut self, slot: u32, pool: u32, why: Reason) {
-        self.backends.goes_for(slot, Some(pool));
-        self.retire(slot, why);
-    }
-
     /// The backend is no longer dedicated if its session has gone.
     pub(super) fn may_be_free(&mut self, slot: u32, words: &impl Words) {
         self.told_dedicated(slot, false, words);
@@ -236,11 +230,8 @@ impl Core {
     /// A backend exits, as it was asked to or for a reason of its own. It gives back the session
     /// that it has.
     pub(super) fn leaves(&mut self, slot: u32, cause: Leaving, words: &impl Words) {
-        let is_new = self.backends.retire(slot);
-        let now_us = self.now.us;
-        if let Some(backend) = self.backends.get_mut(slot) {
-            backend.exits(now_us);
-        }
+        let is_new = self.backends.retire(slot, None);
+        self.backends.exits(slot, self.now.us);
         let makes_room = self.backend_retires(slot, words);
         let why = match cause {
             Leaving::Asked => makes_room.unwrap_or(Reason::RoomForOthers),
@@ -268,7 +259,7 @@ impl Core {
             self.count_use(number);
         }
         // There is room now: for this pool or another.
-        self.room_made(backend.makes_room_for());
+        self.room_made(backend.life().room_for());
         self.mark_waiting();
     }
 }
@@ -310,6 +301,8 @@ pub enum Reason {
     Idle,
     /// backend_lifetime
     Old,
+    /// RECONNECT on the console.
+    Reconnect,
     /// All pools together have more than the permitted number.
     Surplus,
     /// Sessions of that pool wait for a place among all,
@@ -365,6 +358,7 @@ impl Reason {
             Reason::ForcedMigration => "force_migration",
             Reason::Idle => "backend_idle_timeout",
             Reason::Old => "backend_lifetime",
+            Reason::Reconnect => "RECONNECT",
             Reason::Surplus => "max_backends",
             Reason::RoomFor(_) => "room for another pool",
             Reason::RoomFromIdle(_) => "extra_idle_timeout",

@@ -17,6 +17,7 @@
 //! | `pools` | which pools there are; a pool's ready queue, starts and steals |
 //! | `tenants` | a role's sessions in a pool; how many a role has |
 //! | `limits` | limits and memory of a role in a database |
+//! | `pause` | sessions of a database or a role that get no backend for a time |
 //! | `served` | how many of a role's sessions are being served, where that is limited |
 //! | `dispatch` | which session gets which backend; which pools want a backend |
 //! | `sizing` | how many backends there may be, and how many a pool starts now |
@@ -45,6 +46,7 @@ mod dispatch;
 mod event;
 mod lifecycle;
 mod limits;
+mod pause;
 mod pools;
 mod reap;
 mod reclaim;
@@ -67,7 +69,7 @@ use database_lock::Hold;
 pub use database_lock::Roles;
 use dedicated::{Evicted, Waking};
 use dispatch::{Round, Wants};
-use event::GroupKey;
+pub use event::GroupKey;
 pub use event::{
     index_of, Action, Ending, Event, Leaving, Look, Says, SessionId, Skipped, Then, Why,
 };
@@ -77,6 +79,8 @@ use lifecycle::Ungreeted;
 pub use lifecycle::{Attach, Identity, PoolChange};
 use limits::Groups;
 pub use limits::{MarkOf, PoolLimits, PoolMode, PoolSettings};
+use pause::Pauses;
+pub use pause::{PauseState, PauseTerms, Scope, ShownPause};
 pub use pools::PoolKey;
 use pools::Pools;
 use reap::{Burials, Sweep};
@@ -109,7 +113,7 @@ pub struct Now {
 impl Now {
     /// Microseconds since a moment that a process of the server has written. That process may have
     /// written any value.
-    fn passed_us(self, since: i64) -> i64 {
+    pub fn passed_us(self, since: i64) -> i64 {
         self.shared_us.saturating_sub(since)
     }
 
@@ -185,6 +189,7 @@ pub struct Core {
     evicted: Option<Evicted>,
     /// Databases that statements want for themselves.
     holds: Vec<Hold>,
+    pauses: Pauses,
     /// There are so few sessions that all of them keep their backends.
     are_few: bool,
     waking: Waking,
@@ -237,6 +242,7 @@ impl Core {
             next_measured: 0,
             evicted: None,
             holds: Vec::new(),
+            pauses: Pauses::default(),
             are_few: false,
             waking: Waking::new(pools),
             crowd: Crowd::default(),
@@ -311,6 +317,7 @@ impl Core {
             } => self.measured(slot, transactions, cpu_us, is_unread, words),
 
             Event::HoldEnded(number) => self.hold_ended(number, words),
+            Event::PauseAskerGone(number) => self.asker_gone(number),
 
             Event::Tick => self.tick(words),
             Event::Sweep => self.sweep(words),
@@ -318,6 +325,7 @@ impl Core {
             Event::MakeRoom => self.make_room(words),
             Event::Stop => self.stop(),
             Event::Abandon => self.abandon(words),
+            Event::HandBack => self.hand_back(),
             Event::Then(then) => self.go_on_with(then, words),
         }
     }
@@ -331,10 +339,12 @@ impl Core {
             Then::LeaveUngreeted(id) => self.leave_ungreeted(id),
             Then::Bury { slot, is_last } => self.bury(slot, is_last, words),
             Then::EndSessions => self.end_sessions(words),
+            Then::EndHeldHere => self.end_held_here(words),
         }
     }
 
     fn tick(&mut self, words: &impl Words) {
+        self.end_forgotten_pauses();
         self.note_roles(words);
         self.look_at_waiting(words);
         self.look_for_held(words);
@@ -356,6 +366,7 @@ impl Core {
             || !self.in_want.is_empty()
             || self.backends.held() > 0
             || self.burials.are_some_missing()
+            || self.pauses.need_ticks()
     }
 
     pub fn sessions(&self) -> &Sessions {

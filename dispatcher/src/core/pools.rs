@@ -5,7 +5,7 @@
 
 mod parts;
 
-use super::reclaim::Lack;
+use super::reclaim::{First, Lack};
 use super::scan::Cursor;
 use super::tables::{Keyed, PoolSet, Table};
 use super::tenants::Together;
@@ -142,6 +142,8 @@ pub struct Pool {
     staying: u32,
     /// When the last backend left that serves the pool's sessions in turn; 0: it has not had any.
     without_since_us: u64,
+    /// Backends that attached by then are to leave (`Core::reconnect`); 0: none.
+    reconnected_us: u64,
 
     /// Each of these has rules of its own.
     pub starts: Starts,
@@ -155,6 +157,7 @@ pub struct Pool {
     looks_without_room: Cursor,
     /// Does it want one more backend all the time?
     lack: Lack,
+    first: First,
 }
 
 impl Keyed for Pool {
@@ -177,6 +180,7 @@ impl Pool {
             dedicated: Vec::new(),
             staying: 0,
             without_since_us: 0,
+            reconnected_us: 0,
             starts: Starts::default(),
             queue: ReadyQueue::default(),
             steals: StealRate::default(),
@@ -184,11 +188,20 @@ impl Pool {
             without_room: BTreeSet::new(),
             looks_without_room: Cursor::default(),
             lack: Lack::default(),
+            first: First::default(),
         }
     }
 
     pub fn key(&self) -> &Arc<PoolKey> {
         &self.key
+    }
+
+    pub fn reconnects(&mut self, now_us: u64) {
+        self.reconnected_us = now_us;
+    }
+
+    pub fn reconnected_us(&self) -> u64 {
+        self.reconnected_us
     }
 
     /// The next tenants without room, at most this number of them.
@@ -206,6 +219,11 @@ impl Pool {
 
     pub fn is_lacking(&self) -> bool {
         self.lack.is_lasting()
+    }
+
+    /// For how long has the same session waited for longest?
+    pub fn look_at_first(&mut self, waits_since_us: u64, now_us: u64) -> u64 {
+        self.first.look(waits_since_us, now_us)
     }
 
     /// A backend of the pool is started; whether that is enough remains to be seen.

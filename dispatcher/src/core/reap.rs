@@ -95,7 +95,7 @@ impl Core {
         let Some(backend) = self.backends.get(slot) else {
             return;
         };
-        let (number, exits_since_us) = (backend.pool(), backend.exits_since_us());
+        let (number, exits_since_us) = (backend.pool(), backend.life().exits_since_us());
         let why = self.why_lost(slot);
         if !self.backends.is_gone(slot) {
             return;
@@ -123,7 +123,7 @@ impl Core {
         let Some(pool) = self.backends.get(slot).map(|backend| backend.pool()) else {
             return;
         };
-        ensure!(self.backends.life(slot) == Some(Life::Gone));
+        ensure!(self.backends.life(slot).is_some_and(Life::is_gone));
         let held = words.backend_session(slot);
         if self.may_have(slot, held) && words.holder(index_of(held)) == Some(slot) {
             self.end(held, Why::Ended(Ending::Cut));
@@ -266,7 +266,7 @@ impl Core {
             may_have.retain(|(slot, serial)| {
                 let backend = self.backends.get(*slot);
                 let known = backend.filter(|it| it.serial() == *serial);
-                known.is_some_and(|it| it.life() != Life::Gone) && may_have_in_hand(*slot, words)
+                known.is_some_and(|it| !it.life().is_gone()) && may_have_in_hand(*slot, words)
             });
             if may_have.is_empty() {
                 for (id, queued) in missing.sessions {
@@ -285,7 +285,7 @@ impl Core {
         let takers = slots.filter_map(|slot| {
             let backend = self.backends.get(slot)?;
             let life = backend.life();
-            let is_there = !life.is_starting() && life != Life::Gone;
+            let is_there = !life.is_starting() && !life.is_gone();
             is_there.then(|| (slot, backend.serial()))
         });
         takers.collect()
@@ -390,6 +390,7 @@ impl Core {
             self.act(Action::CheckQueue(number));
             may_retire -= self.retire_long_idle(number, may_retire, words);
             self.retire_oldest(number);
+            may_retire -= self.retire_reconnected(number, may_retire);
         }
         for _ in 0..SESSIONS_AT_ONCE {
             let sessions = &mut self.sweeping.sessions;
@@ -455,6 +456,45 @@ impl Core {
         if self.now.us.saturating_sub(attached_us) > limit_us {
             self.retire(slot, Reason::Old);
         }
+    }
+
+    /// Backends that have attached by now leave at the end of their transaction, those that are
+    /// dedicated when they are no longer: of one database, or of all. The next sweep tells them.
+    pub fn reconnect(&mut self, database_oid: Option<u32>) {
+        let now_us = self.now.us;
+        let numbers: Vec<u32> = match database_oid {
+            Some(oid) => self.pools.in_database(oid, 0).collect(),
+            None => self.pools.existing().iter().collect(),
+        };
+        for number in numbers {
+            if let Some(pool) = self.pool_mut(number) {
+                pool.reconnects(now_us);
+            }
+        }
+    }
+
+    /// Does the backend leave, or is it to as soon as it can?
+    pub fn is_to_leave(&self, slot: u32) -> bool {
+        self.backends.get(slot).is_some_and(|it| {
+            let pool = self.pool(it.pool());
+            let then_us = pool.map_or(0, |pool| pool.reconnected_us());
+            it.life().is_leaving() || !it.life().is_starting() && it.attached_us() <= then_us
+        })
+    }
+
+    /// Retires at most this number of the pool's backends, and returns how many.
+    fn retire_reconnected(&mut self, number: u32, most: usize) -> usize {
+        let then_us = self.pool(number).map_or(0, |pool| pool.reconnected_us());
+        if then_us == 0 {
+            return 0;
+        }
+        let is_old = |slot: &u32| self.backends.is_shared(*slot) && self.is_to_leave(*slot);
+        let slots = self.pool_backends(number).iter().copied();
+        let retire: Vec<u32> = slots.filter(is_old).take(most).collect();
+        for slot in &retire {
+            self.retire(*slot, Reason::Reconnect);
+        }
+        retire.len()
     }
 
     /// Backends of a pool that its sessions can count on.

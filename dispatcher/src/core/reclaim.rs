@@ -63,6 +63,27 @@ impl Lack {
     }
 }
 
+/// The session that waits for longest in a pool, known by the time since when it waits.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct First {
+    waits_since_us: u64,
+    since_us: u64,
+}
+
+impl First {
+    /// For how long has it been the same? If sessions are served in turn, it changes with each of
+    /// them, however long all wait.
+    pub fn look(&mut self, waits_since_us: u64, now_us: u64) -> u64 {
+        if self.waits_since_us != waits_since_us {
+            *self = First {
+                waits_since_us,
+                since_us: now_us,
+            };
+        }
+        now_us.saturating_sub(self.since_us)
+    }
+}
+
 /// A pool that could use one more backend.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Claim {
@@ -71,6 +92,8 @@ pub struct Claim {
     pub backends: usize,
     /// Since when the first of its sessions waits.
     pub since_us: u64,
+    /// For how long this has been the same session.
+    pub same_first_for_us: u64,
     /// When its last backend left; 0: it has not had any.
     pub without_since_us: u64,
     /// pg_baton.pool_weight
@@ -296,8 +319,9 @@ impl Rules {
 
     /// The bound up to which silent pools keep their only backends. If a pool with backends wants
     /// one, the most recently used of these backends stay, as far as they are a fraction of all.
-    /// The result is the first that does not stay, in the order of the time for which they are
-    /// free.
+    /// If that pool serves none of its sessions, or one of them is urgent, only those of them stay
+    /// that have served recently: transactions that never end may hold all its own. The result is
+    /// the first that does not stay, in the order of the time for which they are free.
     fn kept_before(&self, claim: &Claim, all: &[Holding]) -> (u64, u32) {
         if claim.backends == 0 {
             return (0, 0);
@@ -306,11 +330,16 @@ impl Rules {
         if self.is_late(claim) && claim.backends < most {
             return (0, 0);
         }
+        let is_stuck = claim.same_first_for_us >= self.late_us;
+        let bound = match is_stuck || self.waited_us(claim) >= self.urgent_us {
+            true => (self.late_us, 0),
+            false => (u64::MAX, u32::MAX),
+        };
         let mut free: Vec<(u64, u32)> = all.iter().filter_map(Holding::last_free).collect();
         if free.len() <= most {
-            return (u64::MAX, u32::MAX);
+            return bound;
         }
-        *free.select_nth_unstable(most).1
+        bound.min(*free.select_nth_unstable(most).1)
     }
 
     /// What leaves for this claim.
@@ -598,8 +627,11 @@ impl Core {
         let mut pools = self.compared_in_want();
         pools.retain(|number| self.look_whether_it_lacks(*number, words));
         let may_be_reserved = self.reserves_left() > 0;
+        let now_us = self.now.us;
         let claim = |number: u32| {
             let backends = self.own_backends(number);
+            let since_us = now_us.saturating_sub(self.oldest_wait_us(number, words)?);
+            let same_first_for_us = self.pool_mut(number)?.look_at_first(since_us, now_us);
             let pool = self.pool(number)?;
             // A pool that has just lost its last backend comes after the pools that wait for that
             // place, though the process has not ended yet.
@@ -607,7 +639,8 @@ impl Core {
             Some(Claim {
                 pool: number,
                 backends,
-                since_us: (self.now.us).saturating_sub(self.oldest_wait_us(number, words)?),
+                since_us,
+                same_first_for_us,
                 without_since_us: match is_losing {
                     true => self.now.us,
                     false => pool.without_since_us(),
@@ -726,7 +759,7 @@ impl Core {
         }
         match self.longest_free(number, words) {
             Some(slot) => {
-                self.retire_for(slot, number, Reason::RoomWithinConnectionLimit(number));
+                self.retire(slot, Reason::RoomWithinConnectionLimit(number));
             }
             None => self.begin_to_end_ungreeted(number),
         }

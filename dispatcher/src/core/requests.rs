@@ -27,6 +27,7 @@ impl Core {
         let created = self.sessions.create((number, pool), usable);
         let id = created.ok_or(NoSession::Full)?;
         self.session_tally.add(&key, 1);
+        self.exempt_if_privileged(id, &key);
         self.follow_limits(number);
         self.look_at_threshold();
         Ok(id)
@@ -194,6 +195,7 @@ impl Core {
     /// Forgets a session; `why` says how its connection ends.
     pub(super) fn end(&mut self, id: SessionId, why: Why) {
         self.nothing_is_stored(id);
+        self.forget_exempt(id);
         let Some((tenant, _)) = self.sessions.remove(id) else {
             return;
         };
@@ -295,9 +297,8 @@ impl Core {
     }
 
     fn waits_too_long(&self, number: u32) -> Option<SessionId> {
-        let id = self.sessions.longest_waiting(number)?;
-        let waits_since_us = self.sessions.get(id)?.waits_since_us();
-        let waited_us = self.now.us.saturating_sub(waits_since_us);
+        let id = self.longest_waiting(number)?;
+        let waited_us = self.wait_us(id)?;
         (waited_us >= self.limits.session_wait_timeout_us).then_some(id)
     }
 
@@ -568,7 +569,7 @@ impl Core {
     /// backends?
     pub fn too_many_wait(&mut self, words: &impl Words) -> bool {
         let threshold = self.limits.native_when_waiting;
-        if threshold == 0 {
+        if threshold == 0 || self.is_pause_felt() {
             self.crowd = Crowd::default();
         } else if self.now.us >= self.crowd.look_at_us {
             self.crowd.look(threshold, self.waiting(words));

@@ -94,6 +94,8 @@ pub enum Job {
     AskLimits,
     /// Tells backends of new limits of roles and of the memory that is left to them.
     FollowGroups,
+    /// Tells backends of pauses, and looks for sessions that are in the way.
+    Pause,
     /// Hands out sessions and starts backends.
     Serve,
 }
@@ -102,7 +104,7 @@ pub enum Job {
 /// leave is handed out in the same round. Backends are told of new limits next, and sleeping
 /// backends are woken after that. Serving is last: it uses the newest limits, and every job before
 /// it may have freed a backend or a place.
-pub const JOBS: [Job; 9] = [
+pub const JOBS: [Job; 10] = [
     Job::ExpireWaits,
     Job::EndUngreeted,
     Job::Reap,
@@ -110,6 +112,7 @@ pub const JOBS: [Job; 9] = [
     Job::Sweep,
     Job::AskLimits,
     Job::FollowGroups,
+    Job::Pause,
     Job::Wake,
     Job::Serve,
 ];
@@ -127,6 +130,7 @@ impl Core {
                 Job::Wake => self.wake_on(),
                 Job::AskLimits => self.ask_limits_on(),
                 Job::FollowGroups => self.follow_groups(),
+                Job::Pause => self.pause_on(words),
                 Job::Serve => self.serve(words),
             }
         }
@@ -143,6 +147,7 @@ impl Core {
             Job::Wake => self.waking.has_more(),
             Job::AskLimits => self.groups.are_to_be_asked_for(),
             Job::FollowGroups => self.groups.are_followed(),
+            Job::Pause => self.pauses.is_running(),
             Job::Serve => !self.dirty.is_empty() || self.wants.has_more(),
         }
     }

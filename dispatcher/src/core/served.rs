@@ -32,6 +32,7 @@ impl Core {
             None => true,
         };
         let pool = self.pool(tenant.pool());
+        let has_limit = has_limit || tenant.is_paused;
         let is_counted = has_limit || pool.is_some_and(|pool| pool.together.reserve() > 0);
         if tenant.is_counted == is_counted {
             return;
@@ -144,7 +145,7 @@ impl Core {
         life.is_some_and(|life| life.is_leaving() && !life.is_dedicated())
     }
 
-    /// May one more session of the tenant be served, by its group's limit? Updates what is known of
+    /// May one more session of the tenant be served, by its group's limit and by pauses? Updates what is known of
     /// that.
     pub(super) fn has_room(&mut self, number: u32) -> bool {
         self.count_if_limited(number);
@@ -162,6 +163,9 @@ impl Core {
 
     /// None: no limit.
     fn room_within_limit(&self, number: u32) -> Option<usize> {
+        if self.is_paused(number) {
+            return Some(0);
+        }
         let most = match self.limits_of(number) {
             Some(limits) => limits.max_backends?,
             // The limits are not known yet.

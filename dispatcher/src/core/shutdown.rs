@@ -29,6 +29,7 @@ impl Core {
             return;
         }
         self.stopping = true;
+        self.end_all_pauses();
         for number in self.pools.with_backends().iter() {
             self.act(Action::TakeBack(number));
         }
@@ -95,6 +96,25 @@ impl Core {
         let ids: Vec<SessionId> = self.sessions.ids().collect();
         for id in ids {
             if words.holder(index_of(id)).is_none() {
+                self.end(id, Why::Administrator);
+            }
+        }
+    }
+
+    /// Another dispatcher follows this one: ends the sessions that no backend holds or is about to
+    /// get. Backends are told nothing, so that each keeps the session that it holds. All at once,
+    /// since new clients wait meanwhile.
+    pub(super) fn hand_back(&mut self) {
+        for number in self.pools.with_backends().iter() {
+            self.act(Action::TakeBack(number));
+        }
+        self.then(Then::EndHeldHere);
+    }
+
+    pub(super) fn end_held_here(&mut self, words: &impl Words) {
+        let ids: Vec<SessionId> = self.sessions.ids().collect();
+        for id in ids {
+            if self.is_ours(id, words) {
                 self.end(id, Why::Administrator);
             }
         }

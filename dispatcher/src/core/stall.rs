@@ -189,7 +189,8 @@ const MEASURED_AT_ONCE: usize = 256;
 impl Core {
     /// Is it a backend whose transactions count as held, or a dedicated one?
     fn may_be_idle(&self, slot: u32) -> bool {
-        self.backends.may_be_held(slot) || self.backends.life(slot) == Some(Life::Dedicated)
+        let life = self.backends.life(slot);
+        life.is_some_and(|it| it.may_be_held() || it.is_dedicated() && !it.is_leaving())
     }
 
     /// Runs in each tick.
@@ -219,9 +220,9 @@ impl Core {
             let Some(backend) = self.backends.get(slot) else {
                 continue;
             };
-            if backend.life() == Life::Starting {
+            if matches!(backend.life(), Life::Starting { .. }) {
                 let is_slow = self.now.us >= backend.started_us() + SLOW_START_US;
-                let was_held = backend.is_held();
+                let was_held = backend.life().is_held();
                 let is_held = is_slow && (was_held || self.places(0).has_more_than_held());
                 self.backends.is_seen(slot, None, is_held);
                 continue;
@@ -258,7 +259,7 @@ impl Core {
         let Some(backend) = self.backends.get(slot) else {
             return;
         };
-        let was_held = backend.is_held();
+        let was_held = backend.life().is_held();
         let since = match backend.seen() {
             Some(before) if is_busy => match now.since(&before) {
                 None => return,
@@ -446,7 +447,7 @@ impl Core {
         self.check_waits_in_vain();
         self.is_evicted(slot, serial);
         // Its place is not for waiting sessions of its own pool.
-        self.retire_for(slot, waits, Reason::RoomFromIdle(waits));
+        self.retire(slot, Reason::RoomFromIdle(waits));
         self.act(Action::EndIdle {
             slot,
             id: client.session,

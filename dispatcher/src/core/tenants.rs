@@ -92,6 +92,10 @@ pub struct Tenant {
     pub served: Vec<SessionId>,
     /// When one of its sessions was handed out last.
     pub handed_out_us: u64,
+    /// Its sessions get no backend (pause.rs).
+    pub is_paused: bool,
+    /// When its last pause ended.
+    pub resumed_us: u64,
 }
 
 impl Keyed for Tenant {
@@ -119,6 +123,8 @@ impl Tenant {
             is_counted: false,
             served: Vec::new(),
             handed_out_us: 0,
+            is_paused: false,
+            resumed_us: 0,
         }
     }
 
@@ -273,6 +279,7 @@ impl Core {
         }
         self.count_use(pool);
         self.joins_group(number);
+        self.follow_pauses(number);
         Some(number)
     }
 

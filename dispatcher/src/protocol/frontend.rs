@@ -143,6 +143,9 @@ pub struct RequestSkipper {
     body_left: usize,
     extended: bool,
     told: bool,
+    /// The next byte is the first one of a message's body.
+    body_begins: bool,
+    drops_unnamed: bool,
 }
 
 impl RequestSkipper {
@@ -164,6 +167,12 @@ impl RequestSkipper {
     /// The request's error has already been due, and is not to be sent at its end.
     pub fn told(&self) -> bool {
         self.told
+    }
+
+    /// The request would have dropped the unnamed statement before it failed: it has a Parse of
+    /// the unnamed statement (exec_parse_message), or is a Query (exec_simple_query).
+    pub fn drops_unnamed(&self) -> bool {
+        self.drops_unnamed
     }
 
     /// How many bytes may be read without reading past the request.
@@ -200,8 +209,12 @@ impl RequestSkipper {
                     return Err(SkipError::BadLength);
                 }
                 self.body_left = length as usize - 4;
+                self.body_begins = true;
             }
             let take = self.body_left.min(input.len() - consumed);
+            if take > 0 && std::mem::take(&mut self.body_begins) {
+                self.drops_unnamed |= self.header[0] == b'P' && input[consumed] == 0;
+            }
             consumed += take;
             self.body_left -= take;
             if self.body_left > 0 {
@@ -219,7 +232,10 @@ impl RequestSkipper {
         match message_type {
             b'X' => Some(RequestEnd::Terminate),
             b'S' => Some(RequestEnd::Sync),
-            b'Q' if !self.extended => Some(RequestEnd::Query),
+            b'Q' if !self.extended => {
+                self.drops_unnamed = true;
+                Some(RequestEnd::Query)
+            }
             b'F' if !self.extended => Some(RequestEnd::FunctionCall),
             b'P' | b'B' | b'C' | b'D' | b'E' => {
                 self.extended = true;
@@ -339,6 +355,30 @@ mod tests {
         assert!(!skipper.error_is_due() && skipper.told());
         assert_eq!(skipper.feed(&batch(b"S")), Ok((9, Some(RequestEnd::Sync))));
         assert!(skipper.told());
+    }
+
+    #[test]
+    fn a_query_and_an_unnamed_parse_drop_the_unnamed_statement() {
+        let (sync, bind) = (message(b'S', b""), message(b'B', b"\0\0"));
+        for (request, drops) in [
+            (message(b'Q', b"SELECT 1\0"), true),
+            (message(b'F', b"\0\0\0\0"), false),
+            ([message(b'P', b"\0\0\0\0"), sync.clone()].concat(), true),
+            ([message(b'P', b"s1\0\0\0\0"), sync.clone()].concat(), false),
+            (
+                [bind.clone(), message(b'P', b"\0"), sync.clone()].concat(),
+                true,
+            ),
+            ([bind, message(b'Q', b"\0"), sync].concat(), false),
+        ] {
+            for chunk in 1..=request.len() {
+                let mut skipper = RequestSkipper::new();
+                for piece in request.chunks(chunk) {
+                    skipper.feed(piece).unwrap();
+                }
+                assert_eq!(skipper.drops_unnamed(), drops, "{request:?} by {chunk}");
+            }
+        }
     }
 
     #[test]

@@ -33,7 +33,7 @@ pub fn cancel_key_bytes(asked: u32, newest: u32) -> usize {
 pub const MOST_STARTUP_BYTES: usize = 10_000;
 
 /// Begins a message; give the result to [`finish_message`].
-pub(super) fn start_message(out: &mut Vec<u8>, message_type: u8) -> usize {
+pub fn start_message(out: &mut Vec<u8>, message_type: u8) -> usize {
     out.push(message_type);
     let start = out.len();
     out.extend_from_slice(&[0; 4]);
@@ -41,7 +41,7 @@ pub(super) fn start_message(out: &mut Vec<u8>, message_type: u8) -> usize {
 }
 
 /// Writes the length of the message begun at `start`.
-pub(super) fn finish_message(out: &mut [u8], start: usize) {
+pub fn finish_message(out: &mut [u8], start: usize) {
     // Invariant: start_message left four bytes at `start`. The callers keep messages far below
     // u32::MAX.
     let length = (out.len() - start) as u32;
@@ -49,7 +49,7 @@ pub(super) fn finish_message(out: &mut [u8], start: usize) {
 }
 
 /// Appends a NUL-terminated string.
-pub(super) fn put_string(out: &mut Vec<u8>, text: &[u8]) {
+pub fn put_string(out: &mut Vec<u8>, text: &[u8]) {
     if text.contains(&0) {
         out.extend(text.iter().filter(|byte| **byte != 0));
     } else {

@@ -91,7 +91,22 @@ impl Report {
         Report::new(Severity::Fatal, sqlstate, message)
     }
 
-    #[cfg(test)]
+    /// As ProcessInterrupts (postgres.c) reports pg_terminate_backend().
+    #[track_caller]
+    pub fn terminated() -> Report {
+        Report::fatal(
+            b"57P01",
+            "terminating connection due to administrator command",
+        )
+    }
+
+    /// As ProcessStartupPacket (postmaster.c; in 18 BackendInitialize) refuses clients of a server
+    /// that stops.
+    #[track_caller]
+    pub fn shutting_down() -> Report {
+        Report::fatal(b"57P03", "the database system is shutting down")
+    }
+
     #[track_caller]
     /// An ERROR report: the request has failed.
     pub fn error(sqlstate: &[u8; 5], message: impl Into<Vec<u8>>) -> Report {

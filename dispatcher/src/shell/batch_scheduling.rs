@@ -37,7 +37,7 @@ const OFTEN_US: u64 = 1_000_000;
 const USUAL_WAIT_TIMES: u64 = 3;
 /// The wait under the usual policy is measured again after this time, if it matters.
 const USUAL_WAIT_KNOWN_US: u64 = 10_000_000;
-/// From this many log-ins a second on, for which clients compute, the usual policy applies.
+/// From this many logins a second on, for which clients compute, the usual policy applies.
 /// They are counted over COUNTED_FOR_US.
 const MANY_COMPUTED_A_SECOND: u64 = 100;
 const COUNTED_FOR_US: u64 = 100_000;
@@ -51,10 +51,10 @@ const PUBLISHED_WITHIN_US: u64 = 100_000;
 /// The constant batch_scheduling_wait_us in microseconds, for all threads; 0: never use SCHED_BATCH.
 static MOST_WAIT_US: AtomicU64 = AtomicU64::new(0);
 
-/// Log-ins for which clients have computed: a TLS handshake or a SCRAM proof.
+/// Logins for which clients have computed: a TLS handshake or a SCRAM proof.
 static COMPUTED: AtomicU64 = AtomicU64::new(0);
 
-/// Counts one more such log-in.
+/// Counts one more such login.
 pub fn client_has_computed() {
     COMPUTED.fetch_add(1, Relaxed);
 }
@@ -152,7 +152,7 @@ struct Seen {
     times_run: u64,
 }
 
-/// Log-ins for which clients compute, as of the last count.
+/// Logins for which clients compute, as of the last count.
 #[derive(Debug, Default)]
 struct Computed {
     at_us: u64,
@@ -161,7 +161,7 @@ struct Computed {
 }
 
 impl Computed {
-    /// Are there many such log-ins? `all`: their number since the start.
+    /// Are there many such logins? `all`: their number since the start.
     fn are_many(&mut self, all: u64, now_us: u64) -> bool {
         let for_us = now_us - self.at_us;
         if for_us >= COUNTED_FOR_US {
@@ -328,7 +328,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn many_computing_log_ins_are_seen_within_a_moment_and_few_not() {
+    fn many_computing_logins_are_seen_within_a_moment_and_few_not() {
         let mut computed = Computed::default();
         assert!(!computed.are_many(50, 99_999), "not counted yet");
         assert!(computed.are_many(50, 100_000));

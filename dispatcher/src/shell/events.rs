@@ -29,9 +29,10 @@ pub enum Source {
     Wake,
     /// The epoll of another thread has events.
     Sessions,
+    Console,
 }
 
-const SOURCES: [Source; 13] = [
+const SOURCES: [Source; 14] = [
     Source::Listener,
     Source::ControlListener,
     Source::Control,
@@ -45,6 +46,7 @@ const SOURCES: [Source; 13] = [
     Source::Errand,
     Source::Wake,
     Source::Sessions,
+    Source::Console,
 ];
 const NUMBER_BITS: u32 = 24;
 

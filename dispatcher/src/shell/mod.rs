@@ -13,15 +13,19 @@
 //! | `event_loop` | events go to the parts that they concern |
 //! | `login` | from a connection to a client that may come in |
 //! | `scheduler` | carries out what the core (`crate::core`) decides |
+//! | `console` | the connections of consoles |
 //! | `sessions`, `backends` | their sockets, greetings, links, queues and openings |
+//! | `log` | lines for the server's log |
+//! | `statistics` | what is counted of roles, databases and pools |
 //! | `link` | memory and frames shared with the server; control connections |
 //! | `jobs`, `tls` | other threads: passwords, names, TLS |
 //! | `batch_scheduling` | whether a thread that is woken may interrupt others |
-//! | `parameters`, `events`, `log` | settings; what an event is about and what a turn costs; the log |
+//! | `parameters`, `events` | settings; what an event is about and what a turn costs |
 //! | `sys` | system calls; all unsafe code |
 
 mod backends;
 mod batch_scheduling;
+mod console;
 mod event_loop;
 mod events;
 mod jobs;
@@ -32,6 +36,7 @@ mod parameters;
 mod scheduler;
 mod sessions;
 mod start;
+mod statistics;
 mod sys;
 mod threads;
 mod tls;

@@ -34,7 +34,7 @@ fn processors() -> usize {
 }
 
 /// All parameters.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default)]
 pub struct Parameters {
     pub port: u16,
     pub listen_addresses: String,

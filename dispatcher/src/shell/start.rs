@@ -3,6 +3,7 @@
 //! The launcher passes descriptor 3 (its channel) and 4 (the CONTROL memory), and sends
 //! PARAMETERS first. Until PARAMETERS has arrived the start may block; afterwards nothing does.
 
+use super::console::Consoles;
 use super::event_loop::shutdown::is_backend;
 use super::event_loop::{Dispatcher, Parts};
 use super::events::{token, Source};
@@ -30,7 +31,7 @@ use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::path::PathBuf;
 use std::sync::atomic::Ordering::SeqCst;
 use std::sync::Arc;
-use tracing::info;
+use tracing::{info, warn};
 use zeroize::Zeroizing;
 
 const CHANNEL: RawFd = 3;
@@ -40,14 +41,21 @@ const CONTROL: RawFd = 4;
 const CLIENT_NUMBER: u64 = 900;
 /// If the limit of open files is low, the number is this far below it.
 const BELOW_LIMIT: u64 = 24;
+/// Open files besides those of clients and backends, and those of a client by TLS. `baton doctor`
+/// counts with the same numbers (capacity.rs).
+const SPARE_FILES: u64 = 200;
+const FILES_OF_TLS: u64 = 3;
 /// The control socket, in the data directory. dispatcher_link.h gives the path and the reason
 /// for it.
 const CONTROL_SOCKET: &str = "pg_stat_tmp/pg_baton.ctl";
+/// The program failed for another reason than a port that is taken.
+const EXIT_FAILURE: u8 = 1;
 /// How long to wait for PARAMETERS, in milliseconds.
 const FIRST_WORD_MS: i32 = 30_000;
 
 /// The main function of `baton-dispatcher`.
 pub fn main(_arguments: Arguments) -> Result<()> {
+    process::name_process(c"baton-dispatcher");
     memory::join_free_blocks_at_once();
     openssl_memory::take_over();
     // Before the first thread starts, as threads inherit the blocked signals.
@@ -56,12 +64,16 @@ pub fn main(_arguments: Arguments) -> Result<()> {
     match prepare(signals).and_then(|(dispatcher, epolls)| {
         threads::run(dispatcher, &epolls).context("the event loop failed")
     }) {
-        Err(error) if error.is::<ports::Taken>() => {
+        Ok(()) => Ok(()),
+        Err(error) => {
             tracing::error!("{error:#}");
             drop(log);
-            std::process::exit(i32::from(EXIT_PORT_TAKEN));
+            let code = match error.is::<ports::Taken>() {
+                true => EXIT_PORT_TAKEN,
+                false => EXIT_FAILURE,
+            };
+            std::process::exit(i32::from(code));
         }
-        result => result,
     }
 }
 
@@ -94,6 +106,23 @@ fn first_parameters(channel: &OwnedFd, buffer: &mut [u8]) -> Result<(Parameters,
     bail!("the launcher did not send its parameters first")
 }
 
+/// Says if the limit of open files lets in fewer sessions than max_sessions.
+fn warn_of_few_files(parameters: &Parameters, most: u64) {
+    let others = 2 * u64::from(parameters.max_connections) + SPARE_FILES;
+    let (sessions, left) = (
+        u64::from(parameters.max_sessions),
+        most.saturating_sub(others),
+    );
+    let by_tls = left / FILES_OF_TLS;
+    if sessions > left || parameters.tls.is_on && sessions > by_tls {
+        warn!(
+            "the limit of open files ({most}) suffices for {left} sessions, or {by_tls} by TLS; \
+             pg_baton.max_sessions is {sessions}: raise LimitNOFILE of the server's service, or \
+             lower pg_baton.max_sessions"
+        );
+    }
+}
+
 fn prepare(signals: OwnedFd) -> Result<(Dispatcher, Vec<Arc<Epoll>>)> {
     let channel = memory::inherited(CHANNEL)
         .context("descriptor 3 is not the launcher's channel; this program is started by pg_baton, not by hand")?;
@@ -109,6 +138,7 @@ fn prepare(signals: OwnedFd) -> Result<(Dispatcher, Vec<Arc<Epoll>>)> {
     // Backends have the limit that this process was started with.
     let (soft, hard) =
         process::raise_descriptor_limit().context("could not raise the limit of open files")?;
+    warn_of_few_files(&parameters, hard);
     let number = CLIENT_NUMBER.min(soft.saturating_sub(BELOW_LIMIT));
     let client_number = ClientNumber::reserve(number as RawFd)
         .context("could not reserve a descriptor number for client sockets")?;
@@ -168,6 +198,7 @@ fn prepare(signals: OwnedFd) -> Result<(Dispatcher, Vec<Arc<Epoll>>)> {
         Arc::clone(&client_number),
         &epolls,
     )?;
+    let consoles = Consoles::new(Arc::clone(&epoll), Arc::clone(&client_number));
     let means = Means {
         control,
         epoll: Arc::clone(&epoll),
@@ -184,6 +215,7 @@ fn prepare(signals: OwnedFd) -> Result<(Dispatcher, Vec<Arc<Epoll>>)> {
         scheduler,
         logins: Logins::new(Arc::clone(&parameters), means),
         ports: Ports::new(Arc::clone(&epoll), listeners, highest_heard)?,
+        consoles,
         jobs,
         connections: Connections::new(epoll, control_listener, backends),
         control_path,

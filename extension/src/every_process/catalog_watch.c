@@ -535,13 +535,19 @@ logins_changed(uint64 kind, uint32 hash)
 		return;
 	generation = pg_atomic_fetch_add_u64(baton_atomic_u64(BatonControlMemory->login_generation), 1) + 1;
 	pg_atomic_write_u64(baton_atomic_u64(BatonControlMemory->login_changes[generation % BATON_LOGIN_CHANGES]),
-						kind << 62 | (generation & 0x3FFFFFFF) << 32 | hash);
+						kind << 61 | (generation & 0x1FFFFFFF) << 32 | hash);
 }
 
 void
 baton_login_changed(void)
 {
 	logins_changed(BATON_LOGIN_CHANGE_ALL, 0);
+}
+
+void
+baton_login_rules_changed(void)
+{
+	logins_changed(BATON_LOGIN_CHANGE_RULES, 0);
 }
 
 static void

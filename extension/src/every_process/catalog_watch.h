@@ -137,4 +137,7 @@ extern void baton_login_release(ResourceReleasePhase phase, bool is_commit, bool
  */
 extern void baton_login_changed(void);
 
+/* The same, but what sessions begin with stays as it was. */
+extern void baton_login_rules_changed(void);
+
 #endif							/* BATON_CATALOG_WATCH_H */

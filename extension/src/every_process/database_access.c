@@ -261,6 +261,23 @@ baton_has_few_memberships(Oid role, int most_rows)
 }
 
 BatonPrivilege
+baton_role_privilege(Oid role, Oid other, int most_rows)
+{
+	Membership	membership;
+	BatonPrivilege result;
+	bool		is_complete;
+
+	begin(&membership, most_rows);
+	is_complete = find_roles(&membership, role, InvalidOid);
+	if (hash_search(membership.found, &other, HASH_FIND, NULL) != NULL)
+		result = BATON_PRIVILEGE_HELD;
+	else
+		result = is_complete ? BATON_PRIVILEGE_MISSING : BATON_PRIVILEGE_UNKNOWN;
+	end(&membership);
+	return result;
+}
+
+BatonPrivilege
 baton_connect_privilege(HeapTuple row, Oid role, int most_rows)
 {
 	Form_pg_database form = (Form_pg_database) GETSTRUCT(row);

@@ -54,6 +54,13 @@ extern BatonPrivilege baton_connect_privilege(HeapTuple row, Oid role, int most_
 extern bool baton_has_few_memberships(Oid role, int most_rows);
 
 /*
+ * For a process without a database, within a transaction: does the role have
+ * the privileges of that other role (has_privs_of_role in acl.c)?  At most
+ * most_rows rows are read.
+ */
+extern BatonPrivilege baton_role_privilege(Oid role, Oid other, int most_rows);
+
+/*
  * In a backend of the database, within a transaction: as CheckMyDatabase in
  * postinit.c, raises an ERROR if the authenticated user may not connect (any
  * more).

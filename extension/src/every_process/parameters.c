@@ -36,6 +36,7 @@ int			baton_dispatchers;
 int			baton_backend_idle_timeout_ms;
 int			baton_backend_lifetime_ms;
 int			baton_message_timeout_ms;
+int			baton_hang_limit_ms;
 int			baton_session_wait_timeout_ms;
 int			baton_max_sessions;
 int			baton_session_memory_kb;
@@ -55,6 +56,8 @@ char	   *baton_attach_option;
 char	   *baton_dispatcher_program;
 char	   *baton_dispatcher_log;
 bool		baton_log_scheduling;
+int			baton_log_min_wait_ms;
+int			baton_log_min_pin_ms;
 
 const char *const baton_start_only[BATON_START_ONLY_COUNT] = {
 	"session_preload_libraries", "local_preload_libraries", "temp_buffers"
@@ -76,6 +79,7 @@ void
 baton_test_constants_assign(const char *value, void *extra)
 {
 	baton_message_timeout_ms = baton_test_constant(value, "message_timeout_ms", 60 * 1000);
+	baton_hang_limit_ms = baton_test_constant(value, "hang_limit_ms", 10 * 1000);
 	baton_force_role_changes = baton_test_constant(value, "force_role_changes", 0) != 0;
 }
 
@@ -87,7 +91,7 @@ baton_test_constants_assign(const char *value, void *extra)
  * previous value stays in force, and the log says so.
  */
 
-/* The dispatcher's log levels (log.rs). */
+/* The dispatcher's log levels (log/mod.rs). */
 static const char *const levels[] =
 {
 	"off", "error", "warn", "info", "debug", "trace"

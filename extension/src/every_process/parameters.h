@@ -64,9 +64,12 @@ extern int	baton_native_when_waiting;
 extern char *baton_dispatcher_program;
 extern char *baton_dispatcher_log;
 extern bool baton_log_scheduling;
+extern int	baton_log_min_wait_ms;
+extern int	baton_log_min_pin_ms;
 
 /* Constants, except in tests (pg_baton.test_constants). */
 extern int	baton_message_timeout_ms;	/* client_input.c */
+extern int	baton_hang_limit_ms;	/* launcher.c; 0: no limit */
 extern bool baton_force_role_changes;	/* handover.c */
 
 /* Assign hook of pg_baton.test_constants: sets the three above. */

@@ -21,6 +21,7 @@
 #include "storage/fd.h"
 #include "utils/builtins.h"
 #include "utils/inet.h"
+#include "utils/jsonb.h"
 #include "utils/timestamp.h"
 
 #include "dispatcher_link.h"
@@ -45,68 +46,27 @@
  * are checked against this database's encoding before they become values.
  */
 
-/* After this time without an answer the dispatcher counts as failed. */
-#define ANSWER_TIMEOUT_MS 10000
-
 PG_FUNCTION_INFO_V1(pg_baton_get_sessions);
 PG_FUNCTION_INFO_V1(pg_baton_get_backends);
 PG_FUNCTION_INFO_V1(pg_baton_get_pools);
 PG_FUNCTION_INFO_V1(pg_baton_get_pool_users);
 PG_FUNCTION_INFO_V1(pg_baton_get_pool_settings);
 PG_FUNCTION_INFO_V1(pg_baton_get_dispatchers);
-
-pg_noreturn static void not_available(const char *why);
-
-static void
-not_available(const char *why)
-{
-	ereport(ERROR,
-			(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-			 errmsg("pg_baton's dispatcher is not available"),
-			 errdetail("%s", why),
-			 errhint("The launcher starts it again by itself; the server's log says what keeps it.")));
-	pg_unreachable();
-}
+PG_FUNCTION_INFO_V1(pg_baton_get_pauses);
+PG_FUNCTION_INFO_V1(pg_baton_get_stats);
+PG_FUNCTION_INFO_V1(pg_baton_stats_reset);
 
 static int
 ask(uint32 what)
 {
 	StringInfoData hello;
-	int			fd;
-
-	if (BatonControlMemory == NULL)
-		ereport(ERROR,
-				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-				 errmsg("pg_baton is not loaded"),
-				 errhint("Add pg_baton to shared_preload_libraries and restart the server.")));
-
-	fd = baton_channel_connect();
-	if (fd < 0)
-		not_available("It accepts no connection on its control socket.");
-	ReserveExternalFD();
+	int			fd = baton_question_open();
 
 	baton_question_init(&hello, what);
 	(void) baton_channel_send(fd, BATON_MSG_HELLO_QUERY, 0, hello.data, hello.len);
 	pfree(hello.data);			/* a failed send shows as end of file when the
 								 * answer is read */
 	return fd;
-}
-
-/* The next frame of the answer. */
-static void
-next_frame(int fd, BatonIncoming *incoming)
-{
-	switch (baton_answer_next(fd, ANSWER_TIMEOUT_MS, incoming))
-	{
-		case BATON_RECEIVED_FRAME:
-			return;
-		case BATON_RECEIVED_CLOSED:
-			not_available("It closed the connection before it had answered.");
-			break;
-		case BATON_RECEIVED_NOTHING:
-			not_available("It does not answer.");
-			break;
-	}
 }
 
 /* A decimal number; a number that needs all 64 bits comes out negative. */
@@ -148,6 +108,10 @@ value_from_text(Oid type, char *text)
 	{
 		case INT4OID:
 			return Int32GetDatum((int32) number_from_text(text));
+		case OIDOID:
+			return ObjectIdGetDatum((Oid) number_from_text(text));
+		case JSONBOID:
+			return DirectFunctionCall1(jsonb_in, CStringGetDatum(text));
 		case INT8OID:
 			return Int64GetDatum(number_from_text(text));
 		case BOOLOID:
@@ -237,11 +201,11 @@ answer(FunctionCallInfo fcinfo, uint32 what)
 		{
 			BatonIncoming incoming;
 
-			next_frame(fd, &incoming);
+			baton_answer_require(fd, &incoming);
 			if (incoming.frame.kind == BATON_MSG_DONE)
 				break;
 			if (incoming.frame.kind != BATON_MSG_ROW)
-				not_available("Its answer is not understood.");
+				baton_dispatcher_not_available("Its answer is not understood.");
 			old_context = MemoryContextSwitchTo(row_context);
 			put_row(result, &incoming, values, nulls);
 			MemoryContextSwitchTo(old_context);
@@ -250,8 +214,7 @@ answer(FunctionCallInfo fcinfo, uint32 what)
 	}
 	PG_FINALLY();
 	{
-		close(fd);
-		ReleaseExternalFD();
+		baton_question_close(fd);
 	}
 	PG_END_TRY();
 	return (Datum) 0;
@@ -291,6 +254,37 @@ Datum
 pg_baton_get_dispatchers(PG_FUNCTION_ARGS)
 {
 	return answer(fcinfo, BATON_QUERY_DISPATCHERS);
+}
+
+Datum
+pg_baton_get_pauses(PG_FUNCTION_ARGS)
+{
+	return answer(fcinfo, BATON_QUERY_PAUSES);
+}
+
+Datum
+pg_baton_get_stats(PG_FUNCTION_ARGS)
+{
+	return answer(fcinfo, BATON_QUERY_STATISTICS);
+}
+
+Datum
+pg_baton_stats_reset(PG_FUNCTION_ARGS)
+{
+	int			fd = ask(BATON_QUERY_RESET_STATISTICS);
+
+	PG_TRY();
+	{
+		BatonIncoming incoming;
+
+		baton_answer_require(fd, &incoming);
+	}
+	PG_FINALLY();
+	{
+		baton_question_close(fd);
+	}
+	PG_END_TRY();
+	PG_RETURN_VOID();
 }
 
 /* ----------------------------------------------------------------

@@ -157,7 +157,9 @@ baton_name_hash_alone(const char *name)
  * the bodies of his SQL functions, until a constraint changes.  They are
  * planned in a memory context that is named after them (15 to 18), which
  * shows whether the planner has executed or copied a function then.  Once it
- * has, any function that changes is assumed to be one that it called.
+ * has, any function that changes is assumed to be one that it called, and each
+ * session plans them anew: the role's right to execute the function, and the
+ * settings by which its body was read, are in them.
  *
  * A default_text_search_config in the configuration file is looked up by the
  * search path of the session that uses it first, and kept
@@ -173,6 +175,9 @@ static void (*watcher) (BatonCatalog catalog, uint32 hash) = NULL;
 static bool domains_hold_functions = false; /* a function's result, or its
 											 * body */
 
+/* The hashes of the last changes of functions; change n is at n % length. */
+static uint32 functions_changed[32];
+
 static void
 note_change(Datum argument, int cache, uint32 hash)
 {
@@ -185,7 +190,7 @@ note_change(Datum argument, int cache, uint32 hash)
 		watcher(catalog, hash);
 	if (catalog == BATON_CATALOG_FUNCTIONS)
 	{
-		changed[catalog]++;
+		functions_changed[changed[catalog]++ % lengthof(functions_changed)] = hash;
 		if (domains_hold_functions)
 			CallSyscacheCallbacks(CONSTROID, 0);
 		return;
@@ -250,18 +255,27 @@ baton_catalog_age_function(Oid function)
 			domains_hold_functions = true;
 }
 
-void
-baton_catalog_forget_domains(void)
-{
-	if (domains_hold_functions)
-		CallSyscacheCallbacks(CONSTROID, 0);
-	domains_hold_functions = false;
-}
-
 uint64
 baton_catalog_changed(BatonCatalog catalog)
 {
 	return changed[catalog];
+}
+
+bool
+baton_catalog_function_changed(Oid function, uint64 since)
+{
+	uint64		until = changed[BATON_CATALOG_FUNCTIONS];
+
+	if (until - since > lengthof(functions_changed) || !oid_is_the_servers)
+		return true;
+	for (uint64 i = since; i < until; i++)
+	{
+		uint32		hash = functions_changed[i % lengthof(functions_changed)];
+
+		if (hash == 0 || hash == baton_name_hash_of_oid(function))
+			return true;
+	}
+	return false;
 }
 
 void
@@ -272,6 +286,9 @@ baton_catalog_session_changes(void)
 #else
 	assign_TSCurrentConfig(TSCurrentConfig, NULL);
 #endif
+	if (domains_hold_functions)
+		CallSyscacheCallbacks(CONSTROID, 0);
+	domains_hold_functions = false;
 }
 
 /* ----------------------------------------------------------------

@@ -71,9 +71,13 @@ extern void baton_catalog_age_attach(void);
  */
 extern uint64 baton_catalog_changed(BatonCatalog catalog);
 
+/* May the function have changed since the count of functions was `since`? */
+extern bool baton_catalog_function_changed(Oid function, uint64 since);
+
 /*
  * Called when another session is put in place: what was looked up by an
- * earlier session's search path is looked up anew.
+ * earlier session's search path is looked up anew, and constraints of domains
+ * that contain a user's function's result or body are planned anew.
  */
 extern void baton_catalog_session_changes(void);
 
@@ -89,12 +93,6 @@ extern void baton_catalog_age_watch(void (*changes) (BatonCatalog catalog, uint3
  * caller.
  */
 extern void baton_catalog_age_function(Oid function);
-
-/*
- * Has domain constraints that contain a function's result or body planned
- * anew.
- */
-extern void baton_catalog_forget_domains(void);
 
 /* ----------------------------------------------------------------
  *		A toasted value of a shared catalog, for a process without a database.

@@ -174,7 +174,7 @@ baton_function_cache_free(HTAB *table, Oid only)
 		if (function->use_count == 0)
 			freed.functions[freed.count++] = function;
 		else
-			ItemPointerSetInvalid(&function->fn_tid);
+			function->fn_xmin = InvalidTransactionId;
 	}
 	if (freed.count > 0)
 		free_functions(&freed);
@@ -352,9 +352,12 @@ baton_function_cache_in_use(HTAB *table)
 	return found;
 }
 
-/* As cfunc_hashtable_delete() in funccache.c. */
-static CachedFunction *
-take_out(HTAB *table, FunctionEntry *entry)
+/*
+ * As cfunc_hashtable_delete() in funccache.c. A function that is in use is
+ * compiled anew at its next call.
+ */
+static void
+remove_function(HTAB *table, FunctionEntry *entry)
 {
 	CachedFunction *function = entry->function;
 	TupleDesc	result = entry->key.callResultType;
@@ -363,7 +366,13 @@ take_out(HTAB *table, FunctionEntry *entry)
 	function->fn_hashkey = NULL;
 	if (result != NULL)
 		FreeTupleDesc(result);
-	return function;
+	if (function->use_count == 0)
+	{
+		function->dcallback(function);
+		pfree(function);
+	}
+	else
+		function->fn_xmin = InvalidTransactionId;
 }
 
 void
@@ -375,18 +384,9 @@ baton_function_cache_free(HTAB *table, Oid only)
 	hash_seq_init(&scan, table);
 	while ((entry = hash_seq_search(&scan)) != NULL)
 	{
-		CachedFunction *function;
-
 		if (!is_plpgsql(entry) || (OidIsValid(only) && entry->key.funcOid != only))
 			continue;
-		function = take_out(table, entry);
-		if (function->use_count == 0)
-		{
-			function->dcallback(function);
-			pfree(function);
-		}
-		else
-			ItemPointerSetInvalid(&function->fn_tid);
+		remove_function(table, entry);
 	}
 }
 
@@ -401,18 +401,9 @@ baton_function_cache_forget_sql(HTAB *table)
 	hash_seq_init(&scan, table);
 	while ((entry = hash_seq_search(&scan)) != NULL)
 	{
-		CachedFunction *function;
-
 		if (!is_sql(entry))
 			continue;
-		function = take_out(table, entry);
-		if (function->use_count == 0)
-		{
-			function->dcallback(function);
-			pfree(function);
-		}
-		else
-			ItemPointerSetInvalid(&function->fn_tid);
+		remove_function(table, entry);
 	}
 }
 

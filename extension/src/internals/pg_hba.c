@@ -280,6 +280,28 @@ baton_rules_map(const char *map, const char *role, const char *system_user)
 	return check_usermap(map, role, system_user, false) == STATUS_OK;
 }
 
+char *
+baton_rules_line_place(const HbaLine *line)
+{
+#if PG_VERSION_NUM >= 160000
+	return psprintf("%s:%d", line->sourcefile, line->linenumber);
+#else
+	return psprintf("%s:%d", HbaFileName, line->linenumber);
+#endif
+}
+
+char *
+baton_rules_line_detail(const HbaLine *line)
+{
+#if PG_VERSION_NUM >= 160000
+	return psprintf(_("Connection matched file \"%s\" line %d: \"%s\""),
+					line->sourcefile, line->linenumber, line->rawline);
+#else
+	return psprintf(_("Connection matched pg_hba.conf line %d: \"%s\""),
+					line->linenumber, line->rawline);
+#endif
+}
+
 bool
 baton_rules_same_line(const HbaLine *one, const HbaLine *other)
 {

@@ -80,6 +80,13 @@ extern const HbaLine *baton_rules_match(const BatonClient *client, const char *h
  */
 extern bool baton_rules_map(const char *map, const char *role, const char *system_user);
 
+/*
+ * The line's file and number, and the whole of it, as the server logs them
+ * (set_authn_id and auth_failed in auth.c).
+ */
+extern char *baton_rules_line_place(const HbaLine *line);
+extern char *baton_rules_line_detail(const HbaLine *line);
+
 /* Do two parses of the files give the same line? */
 extern bool baton_rules_same_line(const HbaLine *one, const HbaLine *other);
 

@@ -156,12 +156,6 @@ baton_port_set_socket(pgsocket socket)
 }
 
 void
-baton_port_set_blocking(void)
-{
-	MyProcPort->noblock = false;
-}
-
-void
 baton_port_forget_keepalives(void)
 {
 	Port	   *port = MyProcPort;

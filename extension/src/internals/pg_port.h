@@ -71,9 +71,6 @@ extern void baton_port_set_application_name(char *name);
 /* Sets the descriptor of the client's socket. */
 extern void baton_port_set_socket(pgsocket socket);
 
-/* Makes reading wait for input. */
-extern void baton_port_set_blocking(void);
-
 /*
  * The settings of the client's socket.  They become unknown; or the kernel's
  * defaults, which a socket without settings has, become known as these.  The

@@ -33,6 +33,25 @@ extern void baton_role_caches_function(Oid function);
  */
 extern void baton_role_caches_forget(void);
 
+/* Called when another session is put in place. */
+extern void baton_role_caches_session_changes(void);
+
+/*
+ * Called in a transaction, before rows may be written by the role in force:
+ * drops what earlier sessions have planned for other roles.
+ */
+extern void baton_role_caches_write(void);
+
+/* ----------------------------------------------------------------
+ *		Functions that the process has looked up once, and their owners.
+ */
+
+/* Called once in a backend.  Returns NULL, or what is not as expected. */
+extern const char *baton_kept_functions_attach(void);
+
+/* Called when a command begins: looks up those that have changed. */
+extern void baton_kept_functions_renew(void);
+
 /* ----------------------------------------------------------------
  *		Changing the authenticated user in a running backend.
  */

@@ -35,6 +35,7 @@
 #include "storage/fd.h"
 #include "storage/ipc.h"
 #include "storage/latch.h"
+#include "storage/pmsignal.h"
 #include "storage/procsignal.h"
 #include "storage/sinval.h"
 #include "tcop/tcopprot.h"
@@ -46,15 +47,18 @@
 
 #include "baton_shared.h"
 #include "catalog_watch.h"
+#include "child.h"
 #include "dispatcher_link.h"
 #include "hba_match.h"
 #include "launcher.h"
 #include "login.h"
 #include "majors.h"
+#include "monitor.h"
 #include "parameters.h"
 #include "parameters_message.h"
 #include "pg_hba.h"
 #include "pool_settings.h"
+#include "program.h"
 
 /* ----------------------------------------------------------------
  *		The background worker that keeps a dispatcher running and answers its
@@ -70,7 +74,8 @@
  *   PARAMETERS before anything else;
  * - if the launcher ends, the dispatcher does not: sessions go on, and the
  *   next launcher adopts it.  Only if the server is stopping is the
- *   dispatcher told so.
+ *   dispatcher told so, and if the postmaster is gone the launcher sees that
+ *   it ends.
  * - no question can end the launcher: errors become refusals (login.c).
  */
 
@@ -85,8 +90,27 @@
 #define FIRST_DELAY_MS 100
 #define LONGEST_DELAY_MS 5000
 
-/* The data directory's lock file (DIRECTORY_LOCK_FILE, private to miscinit.c). */
-#define POSTMASTER_PID_FILE "postmaster.pid"
+/*
+ * A dispatcher whose event loop makes no progress in so many looks in a row is
+ * hung.  They take baton_hang_limit_ms; a dispatcher that has not begun its
+ * event loop, and may wait for a name server, has so many times as long.
+ */
+#define LOOKS 5
+#define LOOKS_AT_START 6
+
+/* Less CPU time in a second than this, in us: a process that cannot run. */
+#define STARVED_US 10000
+
+/* What the launcher has seen of a dispatcher's progress. */
+typedef struct Progress
+{
+	int64		look_at_us;		/* when it looks next */
+	int64		since_us;		/* when it last saw progress */
+	uint64		beat;			/* CONTROL's at that time */
+	int64		cpu_us;			/* CPU time of the process at that time */
+	int			looks;			/* without progress */
+	bool		told;			/* that the process is left alone */
+} Progress;
 
 PGDLLEXPORT void baton_launcher_main(Datum argument);
 PGDLLEXPORT void baton_index_reader_main(Datum argument);
@@ -95,10 +119,11 @@ static BatonDispatcher dispatcher = {.pid = 0,.adopted = -1,.channel = -1};
 static int64 started_at_us = 0; /* start of the current dispatcher */
 static int64 start_at_us = 0;	/* start of the next, once there is none */
 static int	delay_ms = 0;		/* the last delay before a start */
+static Progress progress = {0}; /* of the current dispatcher */
 static WaitEventSet *events = NULL;
 
 void
-baton_launcher_register(void)
+baton_worker_register(const char *name, const char *function, int flags)
 {
 	BackgroundWorker worker;
 
@@ -106,61 +131,45 @@ baton_launcher_register(void)
 	if (IsBinaryUpgrade)
 		return;
 	memset(&worker, 0, sizeof(worker));
-	strlcpy(worker.bgw_name, "pg_baton launcher", BGW_MAXLEN);
-	strlcpy(worker.bgw_type, "pg_baton launcher", BGW_MAXLEN);
+	strlcpy(worker.bgw_name, name, BGW_MAXLEN);
+	strlcpy(worker.bgw_type, name, BGW_MAXLEN);
 	strlcpy(worker.bgw_library_name, "pg_baton", BGW_MAXLEN);
-	strlcpy(worker.bgw_function_name, BATON_LAUNCHER_FUNCTION, BGW_MAXLEN);
-	worker.bgw_flags = BGWORKER_SHMEM_ACCESS | BGWORKER_BACKEND_DATABASE_CONNECTION;
+	strlcpy(worker.bgw_function_name, function, BGW_MAXLEN);
+	worker.bgw_flags = flags;
 	/* as soon as clients may log in, on a standby as well */
 	worker.bgw_start_time = BgWorkerStart_ConsistentState;
 	worker.bgw_restart_time = 1;
 	RegisterBackgroundWorker(&worker);
 }
 
-/*
- * Is the server stopping?  The postmaster writes that into postmaster.pid
- * before it signals any process (pmdie in postmaster.c).  A launcher that
- * pg_terminate_backend ends must not end the dispatcher.
- */
-static bool
-server_is_stopping(void)
+void
+baton_launcher_register(void)
 {
-	char		contents[1024];
-	char	   *line = contents;
-	ssize_t		length;
-	int			fd;
+	baton_worker_register("pg_baton launcher", BATON_LAUNCHER_FUNCTION,
+						  BGWORKER_SHMEM_ACCESS | BGWORKER_BACKEND_DATABASE_CONNECTION);
+}
 
-	/* unlike AllocateFile's, this descriptor needs no resource owner */
-	fd = open(POSTMASTER_PID_FILE, O_RDONLY | O_CLOEXEC);
-	if (fd < 0)
-		return true;			/* no file, no server */
-	length = read(fd, contents, sizeof(contents) - 1);
-	close(fd);
-	if (length <= 0)
-		return false;
-	contents[length] = '\0';
-	for (int i = 1; i < LOCK_FILE_LINE_PM_STATUS && line != NULL; i++)
-	{
-		line = strchr(line, '\n');
-		if (line != NULL)
-			line++;
-	}
-	return line != NULL &&
-		strncmp(line, PM_STATUS_STOPPING, strlen(PM_STATUS_STOPPING)) == 0;
+static void
+send_shutdown(uint32 whole_server)
+{
+	(void) baton_channel_send(dispatcher.channel, BATON_MSG_SHUTDOWN, 0,
+							  (const char *) &whole_server, sizeof(whole_server));
 }
 
 /*
  * Called whenever the launcher exits: informs the dispatcher if the server is
- * stopping.
+ * stopping.  A dispatcher ends with its postmaster.  One that is stopped does
+ * not, and would keep the port from the next server: it is killed.
  */
 static void
 tell_shutdown(int code, Datum argument)
 {
-	const uint32 stopping = 1;
-
-	if (dispatcher.channel >= 0 && server_is_stopping())
-		(void) baton_channel_send(dispatcher.channel, BATON_MSG_SHUTDOWN, 0,
-								  (const char *) &stopping, sizeof(stopping));
+	if (dispatcher.channel < 0)
+		return;
+	if (!PostmasterIsAlive())
+		baton_dispatcher_end(&dispatcher, BATON_ENDED_BY_ITSELF);
+	else if (baton_server_is_stopping())
+		send_shutdown(1);
 }
 
 /* Creates the wait set, again for each new channel. */
@@ -169,19 +178,23 @@ watch(void)
 {
 	if (events != NULL)
 		FreeWaitEventSet(events);
-	events = baton_wait_set_create(3);
+	events = baton_wait_set_create(4);
 	AddWaitEventToSet(events, WL_LATCH_SET, PGINVALID_SOCKET, MyLatch, NULL);
 	AddWaitEventToSet(events, WL_EXIT_ON_PM_DEATH, PGINVALID_SOCKET, NULL, NULL);
 	if (dispatcher.channel >= 0)
 		AddWaitEventToSet(events, WL_SOCKET_READABLE, dispatcher.channel, NULL, NULL);
+	if (baton_monitor_channel() >= 0)
+		AddWaitEventToSet(events, WL_SOCKET_READABLE, baton_monitor_channel(), NULL, NULL);
 }
 
 static void
-lose_dispatcher(void)
+lose_dispatcher(uint32 reason)
 {
 	bool		quick = baton_monotonic_us() - started_at_us < QUICK_DEATH_US;
+	bool		had_begun = baton_dispatcher_has_begun();
 
-	baton_dispatcher_end(&dispatcher);
+	if (baton_dispatcher_end(&dispatcher, reason) && had_begun)
+		quick = false;			/* it was asked to end */
 	delay_ms = !quick ? 0 : delay_ms == 0 ? FIRST_DELAY_MS : Min(delay_ms * 2, LONGEST_DELAY_MS);
 	start_at_us = baton_monotonic_us() + (int64) delay_ms * 1000;
 	watch();
@@ -194,7 +207,19 @@ send_parameters(bool is_start)
 	if (dispatcher.channel >= 0 &&
 		!(baton_key_passphrase_send(dispatcher.channel, is_start) &&
 		  baton_parameters_send(dispatcher.channel)))
-		lose_dispatcher();
+		lose_dispatcher(BATON_ENDED_BY_ITSELF);
+}
+
+/* CPU time that a process has used, in us. */
+static int64
+cpu_time_us(int pid)
+{
+	clockid_t	clock;
+	struct timespec used;
+
+	if (clock_getcpuclockid((pid_t) pid, &clock) != 0 || clock_gettime(clock, &used) != 0)
+		return 0;
+	return used.tv_sec * USECS_PER_SEC + used.tv_nsec / 1000;
 }
 
 /*
@@ -204,18 +229,153 @@ send_parameters(bool is_start)
 static void
 get_dispatcher(void)
 {
+	BatonControlHeader *control = BatonControlMemory;
+	uint32		wanted = pg_atomic_read_u32(baton_atomic_u32(control->restarts_wanted));
 	bool		is_adopted;
 
 	started_at_us = baton_monotonic_us();
-	if (server_is_stopping() ||
+	if (baton_server_is_stopping() ||
 		(!(is_adopted = baton_dispatcher_adopt(&dispatcher)) &&
 		 !baton_dispatcher_spawn(&dispatcher)))
 	{
 		start_at_us = started_at_us + LONGEST_DELAY_MS * INT64CONST(1000);
 		return;
 	}
+	if (!is_adopted)
+		control->restarts_done = wanted;
+	progress = (Progress)
+	{
+		.look_at_us = started_at_us,.since_us = started_at_us,.beat = control->beat_us
+	};
+	progress.cpu_us = cpu_time_us(dispatcher.pid);
 	watch();
 	send_parameters(!is_adopted);
+}
+
+/* ----------------------------------------------------------------
+ *		A dispatcher that hangs, or is to be replaced.
+ *
+ * The event loop writes the time into CONTROL, at least once a second.  The
+ * launcher looks at it a few times within the limit, and kills a process that
+ * has made no progress in any of these looks.  Time that passes while the
+ * launcher cannot run either (a suspended or overloaded machine) is not a look.
+ *
+ * A process that waits for the disk, or for a CPU, or is being debugged, is
+ * left alone: another one would do no better, or is not wanted.
+ */
+
+/* What a file of proc(5) says of a process; empty if it cannot be read. */
+static void
+read_proc(int pid, const char *name, char *content, Size size)
+{
+	char		path[64];
+	ssize_t		length = -1;
+	int			fd;
+
+	snprintf(path, sizeof(path), "/proc/%d/%s", pid, name);
+	fd = open(path, O_RDONLY | O_CLOEXEC);
+	if (fd >= 0)
+	{
+		length = read(fd, content, size - 1);
+		close(fd);
+	}
+	content[Max(length, 0)] = '\0';
+}
+
+/*
+ * Why a process without progress is left alone, or NULL.  *state says what it
+ * does, in the words of proc(5).
+ */
+static const char *
+why_left_alone(int pid, int64 silent_us, char *state, Size size)
+{
+	char		content[4096];
+	const char *line;
+
+	strlcpy(state, "unknown", size);
+	read_proc(pid, "status", content, sizeof(content));
+
+	line = strstr(content, "\nState:\t");
+	if (line != NULL)
+	{
+		line += strlen("\nState:\t");
+		strlcpy(state, line, Min(size, strcspn(line, "\n") + 1));
+	}
+	line = strstr(content, "\nTracerPid:\t");
+	if (line != NULL && atoi(line + strlen("\nTracerPid:\t")) != 0)
+		return "it is being debugged";
+	if (state[0] == 'D')
+		return "it waits for the kernel";
+	if (state[0] == 'R' &&
+		cpu_time_us(pid) - progress.cpu_us < silent_us / USECS_PER_SEC * STARVED_US)
+		return "it gets no CPU";
+	return NULL;
+}
+
+static void
+look_at_dispatcher(void)
+{
+	int64		now = baton_monotonic_us();
+	int64		silent_us = now - progress.since_us;
+	uint64		beat = pg_atomic_read_u64(baton_atomic_u64(BatonControlMemory->beat_us));
+	int			looks = beat != 0 ? LOOKS : LOOKS * LOOKS_AT_START;
+	const char *excuse;
+	char		state[64];
+
+	if (dispatcher.channel < 0 || baton_hang_limit_ms == 0 || now < progress.look_at_us)
+		return;
+	progress.look_at_us = now + baton_hang_limit_ms * INT64CONST(1000) / LOOKS;
+	if (beat != progress.beat)
+	{
+		progress.beat = beat;
+		progress.since_us = now;
+		progress.cpu_us = cpu_time_us(dispatcher.pid);
+		progress.looks = 0;
+		progress.told = false;
+		return;
+	}
+	if (++progress.looks < looks)
+		return;
+
+	excuse = why_left_alone(dispatcher.pid, silent_us, state, sizeof(state));
+	if (excuse == NULL)
+	{
+		ereport(LOG,
+				(errmsg("pg_baton's dispatcher (PID %d) has made no progress for %d seconds, killing it",
+						dispatcher.pid, (int) (silent_us / USECS_PER_SEC)),
+				 errdetail("Its state was \"%s\".", state)));
+		baton_dispatcher_kill(&dispatcher);
+		lose_dispatcher(BATON_ENDED_HUNG);
+	}
+	else if (!progress.told)
+	{
+		progress.told = true;
+		ereport(LOG,
+				(errmsg("pg_baton's dispatcher (PID %d) has made no progress for %d seconds, and is left alone: %s",
+						dispatcher.pid, (int) (silent_us / USECS_PER_SEC), excuse)));
+	}
+}
+
+/* Replaces the dispatcher if a process has asked for that. */
+static void
+restart_if_wanted(void)
+{
+	static uint32 seen = 0;
+	uint32		wanted = pg_atomic_read_u32(baton_atomic_u32(BatonControlMemory->restarts_wanted));
+
+	/* if no dispatcher can be started, the request is not repeated */
+	if (wanted == BatonControlMemory->restarts_done || wanted == seen)
+		return;
+	seen = wanted;
+	if (dispatcher.channel >= 0)
+	{
+		ereport(LOG,
+				(errmsg("pg_baton's dispatcher (PID %d) is replaced, as asked", dispatcher.pid)));
+		send_shutdown(0);
+		lose_dispatcher(BATON_ENDED_ASKED);
+	}
+	delay_ms = 0;
+	start_at_us = baton_monotonic_us();
 }
 
 static void
@@ -224,7 +384,7 @@ reload(void)
 	ConfigReloadPending = false;
 	ProcessConfigFile(PGC_SIGHUP);
 	baton_hba_load();
-	baton_login_changed();
+	baton_login_rules_changed();
 	send_parameters(false);
 }
 
@@ -294,7 +454,7 @@ answer_questions(void)
 		baton_incoming_close(&incoming);
 		if (received == BATON_RECEIVED_CLOSED || !handle_frame(&incoming))
 		{
-			lose_dispatcher();
+			lose_dispatcher(BATON_ENDED_BY_ITSELF);
 			return;
 		}
 	}
@@ -383,6 +543,7 @@ baton_launcher_main(Datum argument)
 	 */
 	baton_login_changed();
 	BatonControlMemory->force_migration = baton_force_migration ? 1 : 0;
+	BatonControlMemory->launcher_pid = MyProcPid;
 	watch();
 	start_at_us = baton_monotonic_us();
 
@@ -390,6 +551,7 @@ baton_launcher_main(Datum argument)
 	{
 		WaitEvent	event;
 		long		timeout_ms = -1;
+		long		monitor_ms;
 
 		/*
 		 * Without a message, unlike CHECK_FOR_INTERRUPTS.  The exit code is
@@ -398,8 +560,14 @@ baton_launcher_main(Datum argument)
 		if (ProcDiePending)
 			proc_exit(1);
 		housekeeping();
+		restart_if_wanted();
+		look_at_dispatcher();
+		if (baton_monitor_look())
+			watch();
 
-		if (dispatcher.channel < 0)
+		if (dispatcher.channel >= 0 && baton_hang_limit_ms > 0)
+			timeout_ms = Max(baton_ms_until(progress.look_at_us), 1);
+		else if (dispatcher.channel < 0)
 		{
 			timeout_ms = baton_ms_until(start_at_us);
 			if (timeout_ms <= 0)
@@ -409,12 +577,20 @@ baton_launcher_main(Datum argument)
 			}
 		}
 
+		monitor_ms = baton_monitor_next_ms();
+		if (monitor_ms >= 0)
+			timeout_ms = timeout_ms < 0 ? monitor_ms : Min(timeout_ms, monitor_ms);
+
 		if (WaitEventSetWait(events, timeout_ms, &event, 1, PG_WAIT_EXTENSION) == 0)
 			continue;
 		if (event.events & WL_LATCH_SET)
 			ResetLatch(MyLatch);
-		if ((event.events & WL_SOCKET_READABLE) && dispatcher.channel >= 0)
-			answer_questions();
+		if (event.events & WL_SOCKET_READABLE)
+		{
+			if (dispatcher.channel >= 0)
+				answer_questions();
+			baton_monitor_answer(dispatcher.pid);
+		}
 	}
 }
 
@@ -432,8 +608,6 @@ baton_launcher_main(Datum argument)
  * everything that allocates, or finds the program, comes before.
  */
 
-#define CHANNEL_NUMBER 3
-#define CONTROL_NUMBER 4
 
 /* The longest a send may take before the dispatcher counts as hung. */
 #define SEND_TIMEOUT_S 10
@@ -441,65 +615,6 @@ baton_launcher_main(Datum argument)
 /* The longest a process may take to end before it is killed. */
 #define END_WAIT_MS 2000
 #define END_STEP_MS 10
-
-/*
- * The directory of `make install`, tried if the PATH does not have the
- * program.
- */
-#define LAST_RESORT "/usr/local/bin"
-
-pg_noreturn static void become_dispatcher(const char *path, char *const arguments[],
-										  const char *oom_score, int null_fd, int channel_fd, int control_fd);
-
-static bool
-is_program(const char *path)
-{
-	struct stat status;
-
-	return stat(path, &status) == 0 && S_ISREG(status.st_mode) && access(path, X_OK) == 0;
-}
-
-/* Full path of the dispatcher's program; false if it is not found. */
-static bool
-find_program(char *path)
-{
-	const char *name = baton_dispatcher_program;
-	const char *at;
-	char		directory[MAXPGPATH];
-
-	if (strchr(name, '/') != NULL)
-	{
-		strlcpy(path, name, MAXPGPATH);
-		return is_program(path);
-	}
-
-	/* beside the server's own program */
-	strlcpy(directory, my_exec_path, sizeof(directory));
-	get_parent_directory(directory);
-	join_path_components(path, directory, name);
-	if (is_program(path))
-		return true;
-
-	for (at = getenv("PATH"); at != NULL && *at != '\0';)
-	{
-		Size		length = strcspn(at, ":");
-
-		if (length > 0 && length < sizeof(directory))
-		{
-			memcpy(directory, at, length);
-			directory[length] = '\0';
-			join_path_components(path, directory, name);
-			if (is_program(path))
-				return true;
-		}
-		at += length;
-		if (*at == ':')
-			at++;
-	}
-
-	join_path_components(path, LAST_RESORT, name);
-	return is_program(path);
-}
 
 /*
  * The postmaster's oom_score_adj, "" if it cannot be read.  Where
@@ -524,88 +639,21 @@ read_oom_score(char *score, Size size)
 	score[Max(length, 0)] = '\0';
 }
 
-/*
- * The dispatcher's end ends every session, as the postmaster's does.  Without
- * CAP_SYS_RESOURCE a process may go down to the value that a process with it
- * has set before (__set_oom_adj, fs/proc/base.c), which is the service
- * manager's value.
- */
-static void
-protect_from_oom(const char *score)
-{
-	int			fd = score[0] == '\0' ? -1 : open("/proc/self/oom_score_adj", O_WRONLY);
-
-	if (fd >= 0)
-	{
-		(void) !write(fd, score, strlen(score));
-		(void) close(fd);
-	}
-}
-
-/* In the child, after fork: only what is safe there.  Never returns. */
-static void
-become_dispatcher(const char *path, char *const arguments[], const char *oom_score,
-				  int null_fd, int channel_fd, int control_fd)
-{
-	sigset_t	none;
-
-	protect_from_oom(oom_score);
-
-	/* a handler is reset by exec, but an ignored signal stays ignored */
-	for (int number = 1; number < NSIG; number++)
-		(void) signal(number, SIG_DFL);
-	(void) setsid();
-
-	/* the sources are above the targets, see above_targets */
-	if (dup2(null_fd, 0) < 0 || dup2(null_fd, 1) < 0 ||
-		dup2(channel_fd, CHANNEL_NUMBER) < 0 || dup2(control_fd, CONTROL_NUMBER) < 0)
-		_exit(126);
-	if (syscall(SYS_close_range, CONTROL_NUMBER + 1, ~0U, 0) != 0)
-	{
-		/* a kernel before 5.9 */
-		int			most = (int) sysconf(_SC_OPEN_MAX);
-
-		for (int fd = CONTROL_NUMBER + 1; fd < most; fd++)
-			(void) close(fd);
-	}
-
-	sigemptyset(&none);
-	(void) sigprocmask(SIG_SETMASK, &none, NULL);
-	execv(path, arguments);
-	_exit(127);
-}
-
-/* A duplicate that dup2 onto the targets cannot hit, or -1. */
-static int
-above_targets(int fd)
-{
-	return fcntl(fd, F_DUPFD_CLOEXEC, CONTROL_NUMBER + 1);
-}
-
 bool
 baton_dispatcher_spawn(BatonDispatcher *dispatcher)
 {
-	char		path[MAXPGPATH];
+	BatonControlHeader *control = BatonControlMemory;
+	BatonProgram program;
 	char	   *arguments[] = {"baton-dispatcher", NULL};
+	char		title[MAXPGPATH];
 	char		oom_score[16];
 	struct timeval send_timeout = {.tv_sec = SEND_TIMEOUT_S,.tv_usec = 0};
-	sigset_t	all;
-	sigset_t	old;
 	int			pair[2];
-	int			null_fd;
-	int			channel_fd;
-	int			control_fd;
+	int			descriptors[2];
 	pid_t		pid;
 
-	if (!find_program(path))
-	{
-		ereport(LOG,
-				(errcode(ERRCODE_CONFIG_FILE_ERROR),
-				 errmsg("could not find pg_baton's dispatcher program \"%s\"",
-						baton_dispatcher_program),
-				 errhint("Set pg_baton.dispatcher_program to the path of \"baton-dispatcher\".")));
+	if (!baton_program_choose(&program))
 		return false;
-	}
 	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) != 0)
 	{
 		ereport(LOG,
@@ -614,17 +662,8 @@ baton_dispatcher_spawn(BatonDispatcher *dispatcher)
 		return false;
 	}
 	(void) setsockopt(pair[0], SOL_SOCKET, SO_SNDTIMEO, &send_timeout, sizeof(send_timeout));
-	null_fd = open(DEVNULL, O_RDWR | O_CLOEXEC);
-	if (null_fd >= 0 && null_fd <= CONTROL_NUMBER)
-	{
-		int			moved = above_targets(null_fd);
-
-		close(null_fd);
-		null_fd = moved;
-	}
-	channel_fd = above_targets(pair[1]);
-	control_fd = above_targets(BatonControlFd);
-	close(pair[1]);
+	descriptors[0] = pair[1];
+	descriptors[1] = BatonControlFd;
 
 	/* before the fork, since it may allocate */
 	if (baton_dispatcher_log[0] != '\0')
@@ -632,38 +671,28 @@ baton_dispatcher_spawn(BatonDispatcher *dispatcher)
 	else
 		unsetenv("BATON_LOG");
 
+	/*
+	 * as in the titles of the server's processes (init_ps_display,
+	 * ps_status.c)
+	 */
+	if (cluster_name[0] != '\0')
+	{
+		snprintf(title, sizeof(title), "baton-dispatcher: %s", cluster_name);
+		arguments[0] = title;
+	}
+
 	read_oom_score(oom_score, sizeof(oom_score));
 
 	/* the dispatcher maps what the header describes */
 	baton_control_restore();
+	pg_atomic_write_u64(baton_atomic_u64(control->beat_us), 0);
 
-	fflush(stdout);
-	fflush(stderr);
-	pid = -1;
-	if (null_fd >= 0 && channel_fd >= 0 && control_fd >= 0)
-	{
-		/* no handler of the launcher may run in the child */
-		sigfillset(&all);
-		(void) sigprocmask(SIG_SETMASK, &all, &old);
-		pid = fork();
-		if (pid == 0)
-			become_dispatcher(path, arguments, oom_score, null_fd, channel_fd, control_fd);
-		{
-			int			save_errno = errno;
-
-			(void) sigprocmask(SIG_SETMASK, &old, NULL);
-			errno = save_errno;
-		}
-	}
+	pid = baton_program_fork(&program, arguments, oom_score, false,
+							 descriptors, lengthof(descriptors));
 	if (pid < 0)
 		ereport(LOG,
 				(errmsg("could not start pg_baton's dispatcher: %m")));
-	if (null_fd >= 0)
-		close(null_fd);
-	if (channel_fd >= 0)
-		close(channel_fd);
-	if (control_fd >= 0)
-		close(control_fd);
+	close(pair[1]);
 	if (pid < 0)
 	{
 		close(pair[0]);
@@ -672,7 +701,12 @@ baton_dispatcher_spawn(BatonDispatcher *dispatcher)
 
 	ereport(LOG,
 			(errmsg("pg_baton's dispatcher started with process ID %d", (int) pid),
-			 errdetail("Program \"%s\".", path)));
+			 program.file.build[0] == '\0' ? errdetail("Program \"%s\".", program.path) :
+			 errdetail("Program \"%s\", version %s, build %s.", program.path,
+					   (const char *) program.file.version, (const char *) program.file.build)));
+	control->program = program.file;
+	control->dispatcher_started_at = GetCurrentTimestamp();
+	control->dispatcher_starts++;
 	dispatcher->pid = (int) pid;
 	dispatcher->adopted = -1;
 	dispatcher->channel = pair[0];
@@ -701,6 +735,86 @@ is_closed(int fd)
 }
 
 /*
+ * Connects to the process that listens on the control socket.  Returns the
+ * connection, and which process that is: its pidfd, or -1 if it cannot be had.
+ */
+static int
+connect_to_dispatcher(struct ucred *peer, int *process)
+{
+	socklen_t	length = sizeof(*peer);
+	int			fd = baton_channel_connect();
+
+	*process = -1;
+	if (fd >= 0 && getsockopt(fd, SOL_SOCKET, SO_PEERCRED, peer, &length) == 0 &&
+		peer->uid == geteuid())
+		*process = pidfd_open(peer->pid, 0);
+	return fd;
+}
+
+/*
+ * When a process started, in clock ticks since the machine did; 0 if it cannot
+ * be read.  The name, in parentheses, may contain anything.
+ */
+static unsigned long long
+started_ticks(int pid)
+{
+	char		content[1024];
+	const char *at;
+	unsigned long long ticks = 0;
+
+	read_proc(pid, "stat", content, sizeof(content));
+
+	at = strrchr(content, ')');
+	/* the 22nd field; the third follows the name */
+	for (int field = 2; at != NULL && field < 22; field++)
+		at = strchr(at + 1, ' ');
+	if (at != NULL)
+		ticks = strtoull(at, NULL, 10);
+	return ticks;
+}
+
+/*
+ * A dispatcher ends with its server, but one that is stopped does not, and
+ * keeps the ports.  The control socket lies in the data directory, so a process
+ * that listens there and is older than the postmaster is an earlier server's.
+ */
+static void
+end_predecessor(void)
+{
+	struct ucred peer;
+	int			process;
+	int			fd;
+	unsigned long long started;
+
+	if (access(BATON_CONTROL_SOCKET, F_OK) != 0)
+		return;
+	fd = connect_to_dispatcher(&peer, &process);
+	if (process >= 0)
+	{
+		started = started_ticks(peer.pid);
+		if (started == 0 || process_ended(process) ||
+			started >= started_ticks(PostmasterPid))
+			started = 0;
+		for (int waited_ms = 0; started != 0 && waited_ms < 2 * END_WAIT_MS; waited_ms += END_STEP_MS)
+		{
+			if (process_ended(process))
+				break;
+			if (waited_ms == END_WAIT_MS)
+			{
+				ereport(LOG,
+						(errmsg("the dispatcher of an earlier server (PID %d) still runs, killing it",
+								(int) peer.pid)));
+				(void) pidfd_send_signal(process, SIGKILL, NULL, 0);
+			}
+			pg_usleep(END_STEP_MS * 1000L);
+		}
+		close(process);
+	}
+	if (fd >= 0)
+		close(fd);
+}
+
+/*
  * CONTROL says whether there has been a dispatcher since the server started,
  * in two words, as any process of the server could have written one of them.
  * The control socket says whether there is one now, and the kernel which
@@ -711,20 +825,17 @@ baton_dispatcher_adopt(BatonDispatcher *dispatcher)
 {
 	struct timeval send_timeout = {.tv_sec = SEND_TIMEOUT_S,.tv_usec = 0};
 	struct ucred peer;
-	socklen_t	peer_length = sizeof(peer);
-	StringInfoData hello;
 	int			process = -1;
 	int			fd;
-	bool		sent;
 
 	if (BatonControlMemory->dispatcher_pid == 0 && BatonControlMemory->dispatcher_epoch == 0)
+	{
+		end_predecessor();
 		return false;
-	fd = baton_channel_connect();
+	}
+	fd = connect_to_dispatcher(&peer, &process);
 	if (fd < 0)
 		return false;
-	if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &peer_length) == 0 &&
-		peer.uid == geteuid())
-		process = pidfd_open(peer.pid, 0);
 
 	/*
 	 * if it has not ended since, it is the same process: no live process's
@@ -739,13 +850,7 @@ baton_dispatcher_adopt(BatonDispatcher *dispatcher)
 	}
 	(void) setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &send_timeout, sizeof(send_timeout));
 
-	initStringInfo(&hello);
-	baton_wire_u32(&hello, BATON_LAYOUT_VERSION);
-	baton_wire_u64(&hello, BatonControlMade.secret);
-	baton_wire_u32(&hello, (uint32) MyProcPid);
-	sent = baton_channel_send(fd, BATON_MSG_HELLO_LAUNCHER, 0, hello.data, hello.len);
-	pfree(hello.data);
-	if (!sent)
+	if (!baton_worker_hello(fd, BATON_MSG_HELLO_LAUNCHER))
 	{
 		close(fd);
 		close(process);
@@ -806,11 +911,29 @@ report_end(const BatonDispatcher *dispatcher, int status)
 	}
 }
 
-void
-baton_dispatcher_end(BatonDispatcher *dispatcher)
+bool
+baton_dispatcher_has_begun(void)
 {
+	return pg_atomic_read_u64(baton_atomic_u64(BatonControlMemory->beat_us)) != 0;
+}
+
+void
+baton_dispatcher_kill(const BatonDispatcher *dispatcher)
+{
+	/* the number of a child that is not reaped cannot be reused */
+	if (dispatcher->adopted >= 0)
+		(void) pidfd_send_signal(dispatcher->adopted, SIGKILL, NULL, 0);
+	else
+		(void) kill((pid_t) dispatcher->pid, SIGKILL);
+}
+
+bool
+baton_dispatcher_end(BatonDispatcher *dispatcher, uint32 reason)
+{
+	BatonControlHeader *control = BatonControlMemory;
 	int			status = 0;
 	bool		killed = false;
+	bool		is_deliberate;
 
 	close(dispatcher->channel);
 	ReleaseExternalFD();
@@ -825,11 +948,7 @@ baton_dispatcher_end(BatonDispatcher *dispatcher)
 			ereport(LOG,
 					(errmsg("pg_baton's dispatcher (PID %d) does not answer, killing it",
 							dispatcher->pid)));
-			/* the number of a child that is not reaped cannot be reused */
-			if (dispatcher->adopted >= 0)
-				(void) pidfd_send_signal(dispatcher->adopted, SIGKILL, NULL, 0);
-			else
-				(void) kill((pid_t) dispatcher->pid, SIGKILL);
+			baton_dispatcher_kill(dispatcher);
 			killed = true;
 		}
 		if (waited_ms >= 2 * END_WAIT_MS)
@@ -837,6 +956,12 @@ baton_dispatcher_end(BatonDispatcher *dispatcher)
 		pg_usleep(END_STEP_MS * 1000L);
 	}
 	report_end(dispatcher, status);
+
+	control->end_reason = reason == BATON_ENDED_BY_ITSELF && dispatcher->adopted >= 0 ?
+		BATON_ENDED_UNKNOWN : reason;
+	control->end_status = (uint32) status;
+	control->ended_at = GetCurrentTimestamp();
+	is_deliberate = dispatcher->adopted < 0 && WIFEXITED(status) && WEXITSTATUS(status) == 0;
 
 	if (dispatcher->adopted >= 0)
 	{
@@ -848,6 +973,7 @@ baton_dispatcher_end(BatonDispatcher *dispatcher)
 	if (BatonControlMemory->dispatcher_pid == (uint32) dispatcher->pid)
 		BatonControlMemory->dispatcher_pid = 0;
 	*dispatcher = BATON_NO_DISPATCHER;
+	return is_deliberate;
 }
 
 /* ----------------------------------------------------------------

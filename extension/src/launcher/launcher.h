@@ -24,6 +24,9 @@ extern void baton_launcher_register(void);
 
 /* ---- launcher.c ------------------------------------------------- */
 
+/* Registers a background worker of the library, with these bgw_flags. */
+extern void baton_worker_register(const char *name, const char *function, int flags);
+
 /* The dispatcher's exit code if a port of the pool is in use. */
 #define BATON_EXIT_PORT_TAKEN 75
 
@@ -49,9 +52,17 @@ extern bool baton_dispatcher_adopt(BatonDispatcher *dispatcher);
 
 /*
  * Closes the channel and waits for the process to end, killing it if it does
- * not end by itself.  Blocks for four seconds at most.  Logs how it ended.
+ * not end by itself.  Blocks for four seconds at most.  Logs how it ended, and
+ * writes that and the reason (BATON_ENDED_*) into CONTROL.  Returns whether it
+ * has ended on purpose, with exit status 0.
  */
-extern void baton_dispatcher_end(BatonDispatcher *dispatcher);
+extern bool baton_dispatcher_end(BatonDispatcher *dispatcher, uint32 reason);
+
+/* Sends SIGKILL. */
+extern void baton_dispatcher_kill(const BatonDispatcher *dispatcher);
+
+/* Has the last dispatcher that was started begun its event loop? */
+extern bool baton_dispatcher_has_begun(void);
 
 /* ----------------------------------------------------------------
  *		The passphrase of the server's key, for the dispatcher.

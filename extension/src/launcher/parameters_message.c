@@ -11,6 +11,7 @@
 
 #include "access/xlog.h"
 #include "catalog/pg_control.h"
+#include "common/hashfn.h"
 #include "lib/stringinfo.h"
 #include "libpq/pqcomm.h"
 #include "miscadmin.h"
@@ -97,6 +98,38 @@ backend_only_parameters(void)
 			appendStringInfo(&list, "%s%s", list.len > 0 ? "," : "", variable->name);
 	}
 	return list.data;
+}
+
+/*
+ * Another number if any parameter has another value than when this was called
+ * last: many tools reload the configuration without changing it.  The time of
+ * the change serves as the number: unlike a counter, it never repeats one that
+ * an earlier launcher gave.
+ */
+static TimestampTz
+configuration_generation(void)
+{
+	static TimestampTz generation = 0;
+	static uint64 generation_hash;
+	struct config_generic **variables;
+	int			count;
+	uint64		hash = 0;
+
+	variables = baton_guc_records(&count);
+	for (int i = 0; i < count; i++)
+	{
+		const char *name = variables[i]->name;
+		const char *value = GetConfigOption(name, true, false);
+
+		hash ^= hash_bytes_extended((const unsigned char *) name, strlen(name),
+									value == NULL ? 0 :
+									hash_bytes_extended((const unsigned char *) value,
+														strlen(value), 1));
+	}
+	if (generation == 0 || hash != generation_hash)
+		generation = GetCurrentTimestamp();
+	generation_hash = hash;
+	return generation;
 }
 
 static char *
@@ -259,11 +292,7 @@ baton_parameters_send(int channel)
 	add(&pairs, &count, "mock_authentication_nonce",
 		hex_of(GetMockAuthenticationNonce(), MOCK_AUTH_NONCE_LEN));
 
-	/*
-	 * The time serves as the generation: unlike a counter, it never repeats a
-	 * number that an earlier launcher gave.
-	 */
-	add_number(&pairs, &count, "configuration_generation", GetCurrentTimestamp());
+	add_number(&pairs, &count, "configuration_generation", configuration_generation());
 
 	initStringInfo(&payload);
 	baton_wire_u32(&payload, count);

@@ -31,6 +31,7 @@
 #include "arena.h"
 #include "dispatcher_link.h"
 #include "pg_process.h"
+#include "pooled_state.h"
 #include "majors.h"
 
 static const char *arena = NULL;
@@ -184,6 +185,76 @@ baton_entry_is_shared(uint32 heap_offset)
 	return references > 1;
 }
 
+/* With smaller changes a look at all backends would cost more than they do. */
+#define CLAIM_FROM (64 * 1024)
+
+/*
+ * Units that the backend in this slot has claimed for this session. After it,
+ * another backend may have served the session and claimed room for it.
+ */
+static uint32
+claimed_by(uint32 slot_index, uint64 session)
+{
+	BatonSessionSlot *slot;
+
+	if (!baton_session_is_named(session))
+		return 0;
+	slot = baton_session_slot_at((uint32) session);
+	if (slot->last_backend != slot_index + 1)
+		return 0;
+	return pg_atomic_read_u32(baton_atomic_u32(slot->claimed));
+}
+
+bool
+baton_arena_claim(uint64 session, Size bytes)
+{
+	uint64		before = BatonSelf.slot->claimant;
+	uint64		claimed = bytes / BATON_CLAIM_UNIT + 1;
+
+	if (bytes < CLAIM_FROM)
+		return false;
+	/* what this backend has sent before may not have been stored yet */
+	if (before != session)
+		claimed += claimed_by(BatonSelf.slot_index, before);
+	pg_atomic_write_u32(baton_atomic_u32(baton_session_slot(session)->claimed),
+						(uint32) Min(claimed, PG_UINT32_MAX));
+	BatonSelf.slot->claimant = session;
+	/* of two backends that look at the same moment, one sees the other's */
+	pg_memory_barrier();
+	return true;
+}
+
+void
+baton_arena_claim_no_more(uint64 session)
+{
+	pg_atomic_write_u32(baton_atomic_u32(baton_session_slot(session)->claimed), 0);
+}
+
+/*
+ * What other backends have claimed, or this one for another session: of all
+ * accounts, and of this one.
+ */
+static void
+add_claims(uint32 account, Size bytes, uint64 *of_all, uint64 *of_account)
+{
+	if (bytes < CLAIM_FROM)
+		return;
+	for (uint32 i = 0; i < BatonControlMade.backend_slots; i++)
+	{
+		uint64		session = baton_backend_slot(i)->claimant;
+		const BatonSessionRecord *record;
+		uint64		claimed;
+
+		claimed = (uint64) claimed_by(i, session) * BATON_CLAIM_UNIT;
+		if (claimed == 0 || session == BatonSelf.slot->session)
+			continue;
+		*of_all += claimed;
+		record = baton_record_if_sound(session);
+		if (record != NULL && record->account == account)
+			*of_account += claimed;
+	}
+}
+
 /* Afterwards no role has more than what is left then (arena.rs). */
 bool
 baton_arena_has_room(uint32 account, Size bytes)
@@ -192,9 +263,11 @@ baton_arena_has_room(uint32 account, Size bytes)
 	const uint64 *accounts = (const uint64 *) (arena + BATON_ARENA_ACCOUNTS_OFFSET);
 	uint64		used = header->heap_used;
 	uint64		limit = header->heap_limit;
-	uint64		left = used < limit ? limit - used : 0;
 	uint64		taken = accounts[account % BATON_ARENA_ACCOUNTS];
+	uint64		left;
 
+	add_claims(account, bytes, &used, &taken);
+	left = used < limit ? limit - used : 0;
 	return bytes == 0 || (bytes <= left / 2 && taken <= left - 2 * bytes);
 }
 
@@ -209,7 +282,9 @@ baton_arena_has_room_to_shrink(Size bytes)
 	uint64		used = header->heap_used;
 	uint64		limit = header->heap_limit;
 	uint64		all = header->total_size - header->heap_offset;
+	uint64		of_account = 0;
 
+	add_claims(0, bytes, &used, &of_account);
 	return all > limit && used <= limit + (all - limit) / 4 &&
 		bytes <= limit + (all - limit) / 4 - used;
 }

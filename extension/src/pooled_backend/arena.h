@@ -27,6 +27,16 @@ extern bool baton_arena_has_room(uint32 account, Size bytes);
 extern bool baton_arena_has_room_to_shrink(Size bytes);
 
 /*
+ * Claims room for changes of this size of the session in place, before the
+ * backend looks whether there is room: until the dispatcher has stored the
+ * changes, they are missing in what it has counted, and other backends may look
+ * at the same moment. Small changes need no claim. Returns whether one was
+ * made.
+ */
+extern bool baton_arena_claim(uint64 session, Size bytes);
+extern void baton_arena_claim_no_more(uint64 session);
+
+/*
  * A session's record, its items, and the entries they refer to. Raises ERROR
  * for a place outside of the ARENA. A record is a copy, which the next call
  * overwrites.

@@ -12,6 +12,7 @@
 
 #include <arpa/inet.h>
 #include <signal.h>
+#include <time.h>
 
 #include "lib/ilist.h"
 #include "lib/stringinfo.h"
@@ -61,13 +62,18 @@ typedef struct BatonServedInput
 	uint32		until_timeout;	/* statement_timeout had passed when this many
 								 * messages, not answered yet, had come */
 	Size		peeked_length;	/* bytes that the last peek saw */
+
+	/* a message that is dropped as it arrives */
+	Size		head_length;	/* bytes of its head; 0: there is none */
+	char		head[5];
+	int			body_left;		/* if the head is whole */
 } BatonServedInput;
 
 /* The message that the client is sending, if it is timed (client_input.c). */
 typedef struct BatonServedMessage
 {
 	bool		is_timed;
-	bool		by_us;			/* this library reads it, to ignore it */
+	bool		by_us;			/* this library drops it as it arrives */
 	bool		begins;			/* `received` is not known yet */
 	uint64		received;		/* as it was one period ago */
 } BatonServedMessage;
@@ -77,7 +83,7 @@ typedef struct BatonServedMessage
  */
 typedef struct BatonServedCancel
 {
-	bool		armed;			/* cancels the next command that runs */
+	volatile sig_atomic_t armed;	/* cancels the next command that runs */
 	volatile sig_atomic_t has_spoken;	/* it came with a request, of which
 										 * nothing has begun to run */
 	volatile sig_atomic_t held_back;	/* a cancel of that request came */
@@ -100,11 +106,16 @@ typedef struct BatonServedSession
 	BatonTenantSlot *tenant;	/* NULL if no session is served */
 	uint32		cause;			/* BATON_CAUSE_*, as last told to the
 								 * dispatcher */
+	int64		pinned_since_us;	/* since when it has had a cause */
+	bool		pin_is_logged;
 	bool		greeted_here;
 	bool		client_lost;	/* its client reads no more; handled at the
 								 * boundary of the running command */
 	bool		delta_too_large;	/* a change was too large to be collected
 									 * (delta.c) */
+	int64		request_since_us;	/* of CLOCK_MONOTONIC: when its present
+									 * request came; 0: it asks for nothing */
+	int64		transaction_since_us;	/* likewise, its present transaction */
 	BatonServedInput input;
 	BatonServedMessage message;
 	BatonServedCancel cancel;
@@ -120,6 +131,8 @@ typedef struct BatonPlacedContext
 	uint64		version;		/* number of exactly this context; 0: unknown,
 								 * because the session has changed it here and
 								 * the dispatcher has renumbered it */
+	uint64		moves;			/* how often its session had come from another
+								 * backend, when it came last */
 } BatonPlacedContext;
 
 /*
@@ -376,6 +389,7 @@ typedef struct BatonSelfState
 	uint32		slot_index;
 	BatonBackendSlot *slot;
 	BatonPoolSlot *pool;
+	BatonTallySlot *tally;
 	int			control;		/* control socket; -1 if the dispatcher has
 								 * gone */
 	int			queue;			/* the pool's ready queue, read end */
@@ -400,6 +414,10 @@ typedef struct BatonSelfState
 	volatile sig_atomic_t holds_cancels;	/* in the boundary, or in injected
 											 * messages: nothing of the
 											 * client's runs (identity.c) */
+	volatile sig_atomic_t writes_in_boundary;	/* may wait for the client of
+												 * the session in place */
+	timer_t		cancel_timer;	/* looks again at a cancel that is kept */
+	bool		has_cancel_timer;
 	BatonSelfBoundary boundary;
 	BatonSelfSockets sockets;
 	BatonSelfMemory memory;
@@ -426,6 +444,18 @@ static inline bool
 baton_session_is_counted(void)
 {
 	return unlikely(pg_atomic_read_u32((pg_atomic_uint32 *) &BatonServed.tenant->is_counted) != 0);
+}
+
+/*
+ * Must the next request of the session, which keeps this backend, wait? After
+ * a pause began, and before the session's state in its slot is shown as idle,
+ * or waiting, the dispatcher takes it that this is looked at (pause.rs).
+ */
+static inline bool
+baton_session_is_paused(uint32 flags)
+{
+	return unlikely(pg_atomic_read_u32((pg_atomic_uint32 *) &BatonServed.tenant->is_paused) != 0) &&
+		(flags & BATON_SESSION_EXEMPT) == 0;
 }
 
 /*

@@ -36,4 +36,6 @@ SELECT count(*) >= 0 AS answered FROM pg_baton_pools;
 SELECT count(*) >= 0 AS answered FROM pg_baton_pool_settings;
 SELECT count(*) >= 0 AS answered FROM pg_baton_pool_users;
 SELECT count(*) >= 0 AS answered FROM pg_baton_sessions;
+SELECT count(*) AS pauses FROM pg_baton_pauses;
+SELECT count(*) >= 0 AS answered FROM pg_baton_stats;
 SELECT costs, problem FROM pg_baton_failed_checks;

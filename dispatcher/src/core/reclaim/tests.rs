@@ -16,6 +16,7 @@ fn claim(backends: usize, waited_us: u64) -> Claim {
         pool: 9,
         backends,
         since_us: NOW_US - waited_us,
+        same_first_for_us: 0,
         without_since_us: NOW_US - waited_us,
         weight: DEFAULT_WEIGHT,
         is_lacking: false,
@@ -296,6 +297,34 @@ fn silent_pool_keeps_its_last_backend_from_pools_that_have_some() {
 }
 
 #[test]
+fn pool_that_serves_none_gets_what_a_silent_pool_does_not_use() {
+    let mut all: Vec<Holding> = (0..3).map(|slot| held(slot, 9, 3)).collect();
+    all.push(free(3, 3, 5_000_000));
+    let (late_us, urgent_us) = (rules().late_us, rules().urgent_us);
+    let choose = |waited_us, same_first_for_us, all: &[Holding]| {
+        let claim = Claim {
+            same_first_for_us,
+            ..claim(3, waited_us)
+        };
+        rules().choose(&claim, all)
+    };
+    // Sessions are served, only late.
+    assert_eq!(choose(late_us, late_us - 1, &all), Choice::NoBackend);
+    assert_eq!(choose(urgent_us, 0, &all), Choice::Free(3));
+    assert_eq!(choose(late_us, late_us, &all), Choice::Free(3));
+    all[3] = free(3, 3, late_us - 1);
+    assert_eq!(choose(urgent_us, late_us, &all), Choice::NoBackend);
+}
+
+#[test]
+fn the_first_session_of_a_pool_changes_as_sessions_are_served() {
+    let mut first = First::default();
+    assert_eq!(first.look(NOW_US - 5, NOW_US), 0);
+    assert_eq!(first.look(NOW_US - 5, NOW_US + 20_000), 20_000);
+    assert_eq!(first.look(NOW_US - 4, NOW_US + 40_000), 0);
+}
+
+#[test]
 fn reserved_backend_goes_to_no_other_pool() {
     let reserved = Holding {
         is_reserved: true,
@@ -417,6 +446,7 @@ fn simulate(clients: &[usize], backends: usize, timeout_us: u64) -> (Vec<u32>, u
                     pool: pool as u32,
                     backends: count(&running, pool),
                     since_us: *waiting[pool].front()?,
+                    same_first_for_us: 0,
                     without_since_us: *waiting[pool].front()?,
                     weight: DEFAULT_WEIGHT,
                     is_lacking: false,

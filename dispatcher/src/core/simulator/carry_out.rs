@@ -38,6 +38,10 @@ impl Shell {
     }
 
     fn is_handed_out(&mut self, id: SessionId) {
+        assert!(
+            !self.core.is_session_paused(id),
+            "{id:x} is paused, and is handed out"
+        );
         self.turns.handed_out(&self.core, id);
         self.served.is_handed_out(id);
         self.check_limit(id);
@@ -247,6 +251,10 @@ impl Shell {
                 self.served.is_counted(tenant, is_counted);
                 self.world.tenants[tenant as usize].is_counted = is_counted;
             }
+            Action::Pause { tenant, is_paused } => {
+                self.world.tenants[tenant as usize].is_paused = is_paused;
+            }
+            Action::TellPause { asker, state } => self.pauses.told(asker, state),
             Action::ShowMemoryLeft { tenant, left } => {
                 self.world.tenants[tenant as usize].memory_left = left;
             }
@@ -312,7 +320,9 @@ impl Shell {
                 self.world.tenants[tenant as usize] = TenantWords::default();
                 self.served.is_counted(tenant, false);
             }
-            Action::TellWhoIsIn { .. }
+            Action::Exempt { .. }
+            | Action::TellPauseOver(_)
+            | Action::TellWhoIsIn { .. }
             | Action::TellPool(_)
             | Action::CheckQueue(_)
             | Action::TellFailure(_)

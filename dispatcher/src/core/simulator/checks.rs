@@ -2,7 +2,6 @@
 
 use super::process::FromBackend;
 use super::shell::Shell;
-use crate::core::backends::Life;
 use crate::core::scan::JOBS;
 use crate::core::sessions::{Of, Whereabouts};
 use crate::core::{index_of, Backend, Core, Ownership, PoolMode, SessionId, Tally, Tells, Words};
@@ -84,8 +83,8 @@ impl Core {
         assert_eq!(total, self.backends.total(), "all backends");
         assert_eq!(dedicated, self.backends.dedicated(), "dedicated backends");
         let held = self.backends.iter().filter(|(slot, backend)| {
-            assert!(!backend.is_held() || self.backends.may_be_held(*slot));
-            backend.is_held()
+            assert!(!backend.life().is_held() || self.backends.may_be_held(*slot));
+            backend.life().is_held()
         });
         assert_eq!(held.count(), self.backends.held(), "held backends");
         assert_eq!(leaving, self.backends.leaving().len(), "leaving backends");
@@ -152,7 +151,7 @@ impl Core {
     fn check_reserves(&self) {
         let reserved = |number: u32| {
             let is_its = |(_, backend): &(u32, &Backend)| {
-                backend.pool() == number && backend.life() == Life::Shared
+                backend.pool() == number && backend.life().is_shared()
             };
             let has = self.backends.iter().filter(is_its).count();
             self.reserved(number).min(has)
@@ -236,6 +235,7 @@ impl Core {
         assert!(self.tenants.existing().is_empty(), "tenants are left");
         assert!(self.in_want.is_empty(), "pools are in want");
         assert!(self.holds.is_empty(), "holds are left");
+        assert!(self.pauses.are_none(), "pauses are left");
         assert!(!self.room.is_offered(), "a ticket is out");
         assert!(self.burials.is_empty() && self.actions.is_empty());
         assert_eq!(self.session_tally, Tally::default());
@@ -291,10 +291,11 @@ impl Core {
     }
 
     pub(super) fn longest_wait_us(&self) -> u64 {
-        let waits = self.pools.existing().iter().filter_map(|number| {
-            let first = self.sessions.longest_waiting(number)?;
-            Some(self.now.us - self.sessions.get(first)?.waits_since_us())
-        });
+        let waits = self
+            .pools
+            .existing()
+            .iter()
+            .filter_map(|number| self.wait_us(self.longest_waiting(number)?));
         waits.max().unwrap_or(0)
     }
 }
@@ -333,6 +334,7 @@ impl Shell {
             let is_told = words.keeps == keeps || self.core.is_to_follow(number);
             assert!(is_told, "its mode");
             assert_eq!(words.is_counted, tenant.is_counted, "that it is counted");
+            assert_eq!(words.is_paused, tenant.is_paused, "that it is paused");
             assert_eq!(Some(words.memory_left), tenant.memory.shown(), "its memory");
         }
         self.core.check_threshold(self.world.keeps);

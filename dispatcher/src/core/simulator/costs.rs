@@ -77,6 +77,7 @@ fn costs_of_one_choice() {
         pool: u32::MAX,
         backends: 0,
         since_us: now_us - 100_000,
+        same_first_for_us: 0,
         without_since_us: now_us - 100_000,
         weight: DEFAULT_WEIGHT,
         is_lacking: false,

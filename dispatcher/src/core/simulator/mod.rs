@@ -25,6 +25,7 @@ mod making_room;
 mod many;
 mod memory;
 mod newcomers;
+mod pauses;
 mod process;
 mod random;
 mod rules;
@@ -162,6 +163,13 @@ fn run(seed: u64) -> Summary {
             }
             panic!("seed {seed} has found something");
         }
+    }
+}
+
+#[test]
+fn a_dispatcher_that_ends_ends_sessions_that_no_backend_has() {
+    for seed in 1..=40 {
+        Scenario::new(seed, false).hand_back_midway(100 + 10 * seed as usize);
     }
 }
 

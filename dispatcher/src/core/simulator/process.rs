@@ -47,6 +47,11 @@ enum Step {
     Free,
     Listen,
     Sleep,
+    /// A dedicated session's request has come: the backend shows it at work, and then looks whether
+    /// it is paused.
+    LookForPause,
+    /// The request is held as long as the session is paused.
+    Held,
     /// A transaction, until then.
     Run(u64),
     /// A transaction that waits for the lock, and takes this long when it has it.
@@ -168,6 +173,7 @@ impl Process {
             Step::Sleep => self.inbox.is_empty() && !self.client_speaks(world),
             Step::Run(until_us) => world.now_us < until_us,
             Step::Blocked(_) => world.is_locked(),
+            Step::Held => self.inbox.is_empty(),
             Step::Idles(until_us) => {
                 world.now_us < until_us && self.inbox.is_empty() && !self.client_has_gone(world)
             }
@@ -223,6 +229,7 @@ impl Process {
             Step::Top
                 | Step::Listen
                 | Step::Sleep
+                | Step::Held
                 | Step::Run(_)
                 | Step::Blocked(_)
                 | Step::Idles(_)
@@ -305,6 +312,22 @@ impl Process {
             }
             Step::Listen => self.listen(world),
             Step::Sleep => self.wake(world),
+            Step::LookForPause if self.is_paused(world) => {
+                world.session(self.held).shown = Shown::Waiting;
+                Step::Held
+            }
+            Step::LookForPause => self.run(world),
+            Step::Held if self.inbox.is_empty() => Step::Held,
+            Step::Held => {
+                let id = self.held;
+                match self.wake(world) {
+                    Step::Top | Step::Sleep if self.held == id => {
+                        world.session(id).shown = Shown::Other;
+                        Step::LookForPause
+                    }
+                    step => step,
+                }
+            }
             Step::Run(until_us) if world.now_us < until_us => Step::Run(until_us),
             Step::Run(_) => self.end_transaction(world, random),
             Step::Blocked(_) if world.is_locked() => self.step,
@@ -387,6 +410,14 @@ impl Process {
         });
         let all = held.into_iter().chain(in_hand).chain(assigned);
         all.filter(|_| !self.has_ended)
+    }
+
+    /// The sessions whose transaction it runs, or that it is about to put in place.
+    pub fn runs_or_takes(&self) -> impl Iterator<Item = SessionId> + '_ {
+        let is_at_work = matches!(self.step, Step::Run(_) | Step::Blocked(_) | Step::Idles(_));
+        let own = is_at_work.then_some(self.held);
+        let in_hand = (self.in_hand != 0).then_some(self.in_hand);
+        own.into_iter().chain(in_hand)
     }
 
     /// Does it keep its session while it sleeps, though it is no longer told to?
@@ -499,11 +530,10 @@ impl Process {
             return Step::Sleep;
         }
         let id = self.held;
-        let now_us = world.now_us;
-        let (asked, has_gone, transaction_us) = match world.client(id) {
-            Some(client) => (client.asked > 0, client.has_gone, client.transaction_us),
+        let (asked, has_gone) = match world.client(id) {
+            Some(client) => (client.asked > 0, client.has_gone),
             // The session's socket was shut down.
-            None => (false, true, 0),
+            None => (false, true),
         };
         if asked || has_gone {
             if !self.claim(world, Word::Busy) {
@@ -512,30 +542,12 @@ impl Process {
             if !asked {
                 return self.end_session(world, true);
             }
-            if let Some(client) = world.client(id) {
-                client.asked -= 1;
-            }
             self.just_taken = false;
             world.session(id).shown = Shown::Other;
-            let cancelled = std::mem::take(&mut world.session(id).cancelled);
-            let takes_us = if cancelled { 1 } else { transaction_us };
-            let wants_lock = world
-                .client(id)
-                .is_some_and(|client| std::mem::take(&mut client.wants_lock));
-            if wants_lock && !cancelled {
-                return Step::Blocked(takes_us);
+            if world.has_pauses && self.dedicated {
+                return Step::LookForPause;
             }
-            self.begun_us = now_us;
-            let idles = world.client(id).map_or(Idles::Not, |client| client.idles);
-            if idles == Idles::Not || cancelled {
-                return Step::Run(now_us + takes_us);
-            }
-            if idles == Idles::InTransaction {
-                let now = world.now_us as i64;
-                let words = world.session(id);
-                (words.shown, words.since_us) = (Shown::InTransaction, now);
-            }
-            return Step::Idles(now_us + takes_us);
+            return self.run(world);
         }
         if self.just_taken {
             // Greeted, or its message went elsewhere.
@@ -548,6 +560,40 @@ impl Process {
             return Step::Top;
         }
         Step::Sleep
+    }
+
+    /// Is the session that it keeps paused?
+    fn is_paused(&self, world: &World) -> bool {
+        world.tenant_of(self.held).is_some_and(|it| it.is_paused)
+    }
+
+    /// Runs the request that has come.
+    fn run(&mut self, world: &mut World) -> Step {
+        let id = self.held;
+        let now_us = world.now_us;
+        let transaction_us = world.client(id).map_or(0, |client| client.transaction_us);
+        if let Some(client) = world.client(id) {
+            client.asked = client.asked.saturating_sub(1);
+        }
+        let cancelled = std::mem::take(&mut world.session(id).cancelled);
+        let takes_us = if cancelled { 1 } else { transaction_us };
+        let wants_lock = world
+            .client(id)
+            .is_some_and(|client| std::mem::take(&mut client.wants_lock));
+        if wants_lock && !cancelled {
+            return Step::Blocked(takes_us);
+        }
+        self.begun_us = now_us;
+        let idles = world.client(id).map_or(Idles::Not, |client| client.idles);
+        if idles == Idles::Not || cancelled {
+            return Step::Run(now_us + takes_us);
+        }
+        if idles == Idles::InTransaction {
+            let now = world.now_us as i64;
+            let words = world.session(id);
+            (words.shown, words.since_us) = (Shown::InTransaction, now);
+        }
+        Step::Idles(now_us + takes_us)
     }
 
     /// The client has gone, or the session was told to end.

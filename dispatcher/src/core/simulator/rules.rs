@@ -33,7 +33,7 @@ impl Core {
         };
         let limits = &self.limits;
         let dedicated = count(&|slot| self.backends.life(slot).is_some_and(Life::is_dedicated));
-        let held = count(&|slot| self.backends.get(slot).is_some_and(Backend::is_held));
+        let held = count(&|slot| self.backends.life(slot).is_some_and(Life::is_held));
         let extra = limits.max_extra.unwrap_or(usize::MAX);
         let extra = extra.min(held + self.stall.boost());
         let shared = count(&|_| true) - dedicated;
@@ -110,7 +110,7 @@ impl Core {
     pub(super) fn check_evicted(&self, slot: u32) {
         let places = self.places(0);
         assert!(places.has_excess(), "ended though there is room");
-        let since = |slot: u32| self.backends.get(slot)?.dedicated_since_us();
+        let since = |slot: u32| self.backends.life(slot)?.dedicated_since_us();
         let own = since(slot).expect("it is dedicated");
         let before = self.backends.iter().filter(|(other, _)| {
             since(*other).is_some_and(|since_us| (since_us, *other) < (own, slot))
@@ -275,8 +275,9 @@ impl Core {
 
     /// A session goes to be served: no earlier session of its line is still waiting.
     pub(super) fn check_turn(&self, id: SessionId) {
-        if self.limits.force_migration {
-            // A session that waits for another backend than its last one is passed over.
+        if self.limits.force_migration || self.is_exempt(id) {
+            // A session that waits for another backend than its last one is passed over; so is a
+            // paused one.
             return;
         }
         let session = self.sessions.get(id).expect("it is there");
@@ -292,7 +293,7 @@ impl Core {
 
     /// The pool for which a backend leaves.
     pub(super) fn makes_room(&self, slot: u32) -> Option<u32> {
-        self.backends.get(slot)?.makes_room_for()
+        self.backends.life(slot)?.room_for()
     }
 
     pub(super) fn held_count(&self) -> usize {

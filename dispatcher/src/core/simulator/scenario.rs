@@ -46,6 +46,8 @@ pub struct Scenario {
     pub(super) are_some_apart: bool,
     /// Limits on new sessions, in the seeds that have them.
     pub(super) coming_in: Option<ComingIn>,
+    /// Pauses begin and end.
+    pub(super) has_pauses: bool,
 }
 
 impl Scenario {
@@ -103,6 +105,9 @@ impl Scenario {
         shell.are_some_lost = is_troubled && seed % 7 == 6;
         shell.logs = logs;
         let coming_in = ComingIn::of(seed);
+        // In no seed that was kept before this existed.
+        let has_pauses = seed % 7 == 3 && coming_in.is_none();
+        shell.world.has_pauses = has_pauses;
         Scenario {
             shell,
             summary: Summary::default(),
@@ -129,6 +134,7 @@ impl Scenario {
             has_crashed: false,
             are_some_apart: seed % 4 == 2,
             coming_in,
+            has_pauses,
         }
     }
 
@@ -140,6 +146,9 @@ impl Scenario {
     pub fn run_on(&mut self) {
         for _ in 0..self.steps {
             self.something_happens();
+            if self.has_pauses {
+                self.pause_or_resume();
+            }
             self.backends_go_on();
             self.round();
             self.summary.steps += 1;
@@ -150,6 +159,8 @@ impl Scenario {
         self.summary.claims_lost = shell.claims_lost;
         self.summary.queue_was_full = shell.queue_was_full;
         self.summary.waits_ended = shell.waits_ended;
+        self.summary.paused = shell.pauses.stood;
+        self.summary.pauses_ended = shell.pauses.ended;
         self.summary.reasons = shell.told.reasons.clone();
         self.summary.woken_for_memory = shell.woken_for_memory;
         self.summary.given_up = shell.given_up;
@@ -166,7 +177,7 @@ impl Scenario {
 
     // ---- backends ----------------------------------------------------------
 
-    fn backends_go_on(&mut self) {
+    pub(super) fn backends_go_on(&mut self) {
         let most = 4 * self.shell.processes.len();
         let steps = self.random().below(most + 1);
         self.shell.step_backends(steps);
@@ -310,6 +321,7 @@ impl Scenario {
         self.shell.core.check_waiting(&self.shell.world);
         self.shell.check_world();
         self.shell.check_modes();
+        self.shell.check_pauses();
         self.shell.check_told();
         self.shell.turns.check(&self.shell.core, &self.shell.world);
         if let Some(coming_in) = &mut self.coming_in {

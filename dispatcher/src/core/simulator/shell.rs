@@ -2,6 +2,7 @@
 //! carry_out.rs carries out the actions.
 
 use super::event_times::EventTimes;
+use super::pauses::Pauses;
 use super::process::{FromBackend, Process};
 use super::random::Random;
 use super::served::Served;
@@ -73,6 +74,7 @@ pub struct Shell {
     pub costs: EventTimes,
     pub turns: Turns,
     pub served: Served,
+    pub pauses: Pauses,
 }
 
 impl Shell {
@@ -120,6 +122,7 @@ impl Shell {
             costs: EventTimes::default(),
             turns: Turns::default(),
             served: Served::default(),
+            pauses: Pauses::default(),
         }
     }
 

@@ -25,6 +25,9 @@ pub struct Summary {
     pub given_up: u64,
     /// Clients that kept a backend idle.
     pub idle_ended: u64,
+    /// Pauses that stood, and statements that were told of their end.
+    pub paused: u64,
+    pub pauses_ended: u64,
     /// Refused by pool_max_sessions; for want of a slot; native as too many wait.
     pub beyond_limit: u64,
     pub without_slot: u64,
@@ -57,6 +60,8 @@ impl Summary {
         self.holds += other.holds;
         self.locks += other.locks;
         self.kept += other.kept;
+        self.paused += other.paused;
+        self.pauses_ended += other.pauses_ended;
         self.woken_for_memory += other.woken_for_memory;
         self.given_up += other.given_up;
         self.idle_ended += other.idle_ended;
@@ -81,7 +86,7 @@ impl Summary {
         assert!(self.cancels > 0 && self.refused > 0 && self.holds > 0);
         assert!(self.locks > 0 && self.kept > 0 && self.woken_for_memory > 0);
         assert!(self.given_up > 0);
-        assert!(self.idle_ended > 0);
+        assert!(self.idle_ended > 0 && self.paused > 0 && self.pauses_ended > 0);
         assert!(self.beyond_limit > 0 && self.without_slot > 0 && self.natives > 0);
         assert!(self.most_of_others > 1 && self.most_within_limit > 1);
         // The reasons that simulated processes can give; `Unclean`, for one, is none of them.

@@ -83,6 +83,29 @@ fn of_very_many_backends_the_oldest_goes_and_one_in_each_sweep() {
 }
 
 #[test]
+fn after_a_reconnect_all_backends_are_new_ones() {
+    let crowds = [crowd(0, BACKENDS)];
+    let mut steady = with_all_backends(&crowds, limits(BACKENDS));
+    let number = only_pool(&steady);
+    let serials = |steady: &Steady| {
+        let core = &steady.shell.core;
+        let slots = core.all_pool_backends(number).into_iter();
+        let serials = slots.filter_map(|slot| Some(core.backend(slot)?.serial()));
+        serials.collect::<Vec<u64>>()
+    };
+    let before = serials(&steady);
+    steady.shell.core.reconnect(Some(u32::MAX));
+    steady.go_on(3 * SWEEP_US, true);
+    assert_eq!(serials(&steady), before, "that is another database");
+    steady.shell.core.reconnect(None);
+    steady.go_on(6 * SWEEP_US, true);
+    let after = serials(&steady);
+    assert!(after.iter().all(|serial| !before.contains(serial)));
+    steady.go_on(3 * SWEEP_US, true);
+    assert_eq!(serials(&steady), after, "once is enough");
+}
+
+#[test]
 fn a_ready_queue_s_counter_that_is_wrong_is_set_right() {
     let crowds = [crowd(0, 2)];
     let mut steady = with_all_backends(&crowds, limits(2));

@@ -2,7 +2,7 @@
 //! more, and when the dispatcher stops nothing is left.
 
 use super::scenario::{Scenario, SWEEP_US};
-use crate::core::{Event, Word};
+use crate::core::{Event, SessionId, Word};
 
 /// After all obstacles are removed, this time without an answer counts as for ever: four times the
 /// wait that is urgent where there is no limit.
@@ -19,6 +19,7 @@ impl Scenario {
         for opening in &mut self.shell.openings {
             opening.at_us = opening.at_us.min(now_us + 4_000);
         }
+        self.end_pauses();
         self.shell.unanswered.clear();
         for number in std::mem::take(&mut self.holds) {
             self.shell.tell(Event::HoldEnded(number));
@@ -167,6 +168,25 @@ impl Scenario {
             && !self.shell.core.has_full_queue()
             && !self.shell.core.has_more()
             && self.shell.core.longest_wait_us() == 0
+    }
+
+    /// In the midst of everything, another dispatcher is to follow: sessions that no backend has
+    /// end. (A backend may give back another meanwhile, whose client sees the connection close.)
+    pub(super) fn hand_back_midway(&mut self, steps: usize) {
+        for _ in 0..steps {
+            self.something_happens();
+            self.backends_go_on();
+            self.round();
+        }
+        let (core, world) = (&self.shell.core, &self.shell.world);
+        let all = core.sessions().ids();
+        let ours: Vec<SessionId> = all.filter(|id| core.is_ours(*id, world)).collect();
+        self.shell.tell(Event::HandBack);
+        let (core, world) = (&self.shell.core, &self.shell.world);
+        for id in ours {
+            assert!(core.sessions().get(id).is_none(), "session {id} is left");
+        }
+        assert!(world.pools.iter().all(|pool| pool.queue.is_empty()));
     }
 
     /// Everything ends, and nothing is left.

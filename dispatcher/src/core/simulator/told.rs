@@ -41,6 +41,10 @@ impl Core {
             Reason::ForcedMigration => limits.force_migration,
             Reason::Idle => limits.backend_idle_timeout_us > 0,
             Reason::Old => limits.backend_lifetime_us > 0,
+            Reason::Reconnect => {
+                let pool = self.pool(change.pool);
+                pool.is_some_and(|pool| pool.reconnected_us() > 0)
+            }
             // Of the state before: a session may have become dedicated since.
             Reason::Surplus => true,
             Reason::RoomFor(other) | Reason::RoomWithinConnectionLimit(other) => {

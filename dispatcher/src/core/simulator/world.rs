@@ -74,6 +74,8 @@ pub struct TenantWords {
     pub keeps: bool,
     /// Backends keep no session of it between two transactions, and say so.
     pub is_counted: bool,
+    /// A dedicated session's next request is held.
+    pub is_paused: bool,
     pub memory_left: i64,
 }
 
@@ -138,6 +140,8 @@ pub struct World {
     pub lock: Option<SessionId>,
     pub settings: Settings,
     pub force_migration: bool,
+    /// Backends look whether a dedicated session is paused: in seeds that have pauses.
+    pub has_pauses: bool,
     /// All sessions keep their backends.
     pub keeps: bool,
     /// Nothing that a session does makes it dedicated.
@@ -162,6 +166,7 @@ impl World {
             lock: None,
             settings: Settings::default(),
             force_migration: false,
+            has_pauses: false,
             keeps: false,
             is_plain: false,
             looks: Cell::new(0),

@@ -80,6 +80,14 @@ impl std::fmt::Debug for Derivation {
 impl Derivation {
     /// Begins, with the first iteration done.
     pub(super) fn begin(password: &[u8], salt: &[u8], iterations: u32) -> Derivation {
+        let begun = Derivation::compute_first(password, salt, iterations);
+        overwrite_stack();
+        begun
+    }
+
+    /// Leaves the password in its stack frames: the hmac crate pads the key in an array there.
+    #[inline(never)]
+    fn compute_first(password: &[u8], salt: &[u8], iterations: u32) -> Derivation {
         let prepared = prepare(password);
         let key = Hmac::<Sha256>::new_from_slice(&prepared);
         // HMAC takes a key of any length.
@@ -109,6 +117,14 @@ impl Derivation {
         self.iterations_left -= now;
         (self.iterations_left == 0).then(|| Keys::from_salted(&self.salted))
     }
+}
+
+/// Overwrites the stack frames that the function called before this one has left: both frames
+/// begin at the same place. Each is a function of its own, never a part of its caller.
+#[inline(never)]
+fn overwrite_stack() {
+    // compute_first and what it calls take 1 to 2 kB in a release build.
+    [0xffu8; 8192].zeroize();
 }
 
 /// SASLprep. A password that it does not allow is used unchanged, as in

@@ -254,6 +254,11 @@ impl ServerAuth {
         }
     }
 
+    /// Does the authentication wait for the result of a job?
+    pub fn is_checked(&self) -> bool {
+        matches!(self.state, State::Checking(_))
+    }
+
     /// Takes the bytes that it can use. Returns their number, and the next action.
     pub fn feed(&mut self, input: &[u8]) -> (usize, Action) {
         if matches!(self.state, State::Over | State::Checking(_)) {

@@ -168,7 +168,14 @@ impl Links {
     // ---- work --------------------------------------------------------------
 
     /// Claims a backend in the state in which it was seen, and sends it a session.
-    pub fn claim(&mut self, slot: u32, seen: Word, id: SessionId, client: RawFd) -> Claim {
+    pub fn claim(
+        &mut self,
+        slot: u32,
+        seen: Word,
+        id: SessionId,
+        client: RawFd,
+        shared_us: i64,
+    ) -> Claim {
         let seen = match seen {
             Word::Linger => BACKEND_LINGER,
             _ => BACKEND_IDLE,
@@ -181,7 +188,7 @@ impl Links {
         let Some(fd) = self.fd(slot) else {
             return Claim::Made;
         };
-        match socket::send_with_descriptors(fd, &wire::bare(MSG_ASSIGN, id), &[client]) {
+        match socket::send_with_descriptors(fd, &wire::assign(id, shared_us), &[client]) {
             Ok(()) => Claim::Made,
             Err(error) if socket::is_passing(&error) => {
                 handshake::unclaim(state, seen);
@@ -421,7 +428,7 @@ impl Queues {
 
     /// Puts a session into the queue. From the send on, a backend may own the session. Returns
     /// the result.
-    pub fn put(&mut self, pool: u32, id: SessionId, client: RawFd) -> Event {
+    pub fn put(&mut self, pool: u32, id: SessionId, client: RawFd, shared_us: i64) -> Event {
         let full = Event::QueueFull { pool, id };
         let queue = self.queues.get_mut(pool as usize).and_then(Option::as_mut);
         let Some(queue) = queue else {
@@ -429,7 +436,7 @@ impl Queues {
         };
         let queued = &self.control.pools[pool as usize].queued;
         handshake::announce(queued);
-        let frame = wire::bare(MSG_ASSIGN, id);
+        let frame = wire::assign(id, shared_us);
         let write = queue.write.as_raw_fd();
         if let Err(error) = socket::send_with_descriptors(write, &frame, &[client]) {
             handshake::withdraw(queued);
@@ -486,7 +493,7 @@ impl Queues {
     pub fn take_back(&self, number: u32) -> Option<SessionId> {
         let queue = self.get(number)?;
         let queued = &self.control.pools[number as usize].queued;
-        let mut packet = [0; wire::HEADER];
+        let mut packet = [0; wire::ASSIGN];
         let read = queue.read.as_raw_fd();
         loop {
             let (length, descriptor) = socket::receive_with_descriptor(read, &mut packet).ok()?;

@@ -2,7 +2,8 @@
 //! peer is, and answers views.
 
 use super::Dispatcher;
-use crate::core::{Event, Identity, SessionId};
+use crate::core::{Event, Identity, PauseState, PauseTerms, Scope, SessionId};
+use crate::shell::console::Consoles;
 use crate::shell::events::{work, Source};
 use crate::shell::link::connections::{
     is_last_word, Offence, Peer, Received, Then, PACKETS_A_ROUND,
@@ -10,6 +11,7 @@ use crate::shell::link::connections::{
 use crate::shell::link::layout::shared::{self, *};
 use crate::shell::link::memory::context::Contexts;
 use crate::shell::link::wire::{Frame, Malformed, Reader, Row, Writer};
+use crate::shell::log::lines;
 use crate::shell::login::answers;
 use crate::shell::login::errands::Taken;
 use crate::shell::login::native::LoginId;
@@ -31,6 +33,22 @@ const BYTES_A_PACKET: usize = 4096;
 /// events.
 fn packets_a_round(events: usize) -> usize {
     (PACKETS_OF_ALL / events.max(1)).clamp(8, PACKETS_A_ROUND)
+}
+
+/// No statement asks for more (pause.c).
+pub(super) const MOST_PAUSED_US: u64 = 2 * 24 * 3_600_000_000;
+
+/// The sessions that a pause concerns: a role and a database, 0 for any.
+fn read_scope(reader: &mut Reader<'_>) -> Result<Scope, Malformed> {
+    let some = |oid: u32| (oid != 0).then_some(oid);
+    Ok(Scope {
+        role_oid: some(reader.u32()?),
+        database_oid: some(reader.u32()?),
+    })
+}
+
+fn pause_row(what: u32, value: u64) -> Vec<u8> {
+    Writer::new(MSG_ROW, 0).u32(what).u64(value).finish()
 }
 
 /// Is this a PUT that came in pieces? Its payload then fills a whole buffer.
@@ -143,6 +161,7 @@ impl Dispatcher {
                 Peer::Backend(slot) => self.scheduler.backend_gone(slot),
                 Peer::Launcher => self.launcher_gone(number),
                 Peer::Holder => self.scheduler.tell(Event::HoldEnded(number)),
+                Peer::Pauser => self.scheduler.tell(Event::PauseAskerGone(number)),
                 Peer::Native => {
                     if let Some((login, serial)) = self.natives.remove(number) {
                         self.logins.native_is_refused(login, serial);
@@ -158,7 +177,8 @@ impl Dispatcher {
                     self.logins.not_encrypted(login, serial);
                     self.logins_want();
                 }
-                Peer::Query => self.readers.forget(number),
+                Peer::Query | Peer::Monitor => self.readers.forget(number),
+                Peer::LogWriter => lines::connection_is_gone(number),
                 Peer::Unknown => {}
             }
         }
@@ -170,9 +190,9 @@ impl Dispatcher {
         };
         match peer {
             Peer::Unknown => self.hello(number, frame),
-            // The holder has received the last answer when it asks again; otherwise answers
+            // The process has received the last answer when it asks again; otherwise answers
             // would pile up.
-            Peer::Holder
+            Peer::Holder | Peer::Pauser
                 if frame.kind == MSG_HELLO_QUERY && !self.connections.has_unsent(number) =>
             {
                 self.hello(number, frame)
@@ -223,8 +243,19 @@ impl Dispatcher {
             Peer::Native if frame.kind == MSG_NATIVE_IN => {
                 Ok(self.native_is_in(number, Reader(frame.payload))?)
             }
+            // Answers to questions that are not awaited would pile up.
+            Peer::Monitor
+                if frame.kind == MSG_MONITOR_QUESTION
+                    && !self.readers.reads(number)
+                    && !self.connections.has_unsent(number) =>
+            {
+                self.monitor_asks(number, Reader(frame.payload))
+            }
             Peer::Query
+            | Peer::Monitor
+            | Peer::LogWriter
             | Peer::Holder
+            | Peer::Pauser
             | Peer::Native
             | Peer::Authenticator(..)
             | Peer::Encrypting(..) => Err(Offence::OutOfOrder),
@@ -277,6 +308,28 @@ impl Dispatcher {
                 self.launcher_connected(number);
                 Ok(())
             }
+            MSG_HELLO_LOG => {
+                reader.end()?;
+                self.connections.set_peer(number, Peer::LogWriter);
+                if let Some(socket) = self.connections.socket(number) {
+                    lines::writer_is(number, socket);
+                }
+                Ok(())
+            }
+            MSG_HELLO_MONITOR => {
+                reader.end()?;
+                // There is one monitor, and it uses one connection.
+                self.connections.close_all(Peer::Monitor);
+                self.connections.set_peer(number, Peer::Monitor);
+                Ok(())
+            }
+            MSG_HELLO_QUERY if what == QUERY_PAUSE => {
+                self.pause_sessions(number, frame.session, reader)
+            }
+            // A pause that does not stand yet ends with the connection.
+            MSG_HELLO_QUERY if self.connections.peer(number) == Some(Peer::Pauser) => {
+                Err(Offence::OutOfOrder)
+            }
             MSG_HELLO_QUERY if what == QUERY_LEAVE_DATABASE => {
                 Ok(self.hold_database(number, frame.session, reader)?)
             }
@@ -284,6 +337,7 @@ impl Dispatcher {
             MSG_HELLO_QUERY if self.connections.peer(number) == Some(Peer::Holder) => {
                 Err(Offence::OutOfOrder)
             }
+            MSG_HELLO_QUERY if what == QUERY_RESUME => Ok(self.resume_sessions(number, reader)?),
             MSG_HELLO_QUERY => {
                 reader.end()?;
                 self.connections.set_peer(number, Peer::Query);
@@ -293,6 +347,26 @@ impl Dispatcher {
                     QUERY_TERMINATE => self.scheduler.tell(Event::Terminate(frame.session)),
                     _ => {}
                 }
+                self.answer_query(number, what);
+                Ok(())
+            }
+            _ => Err(Offence::OutOfOrder),
+        }
+    }
+
+    /// The monitor may read, and nothing else: strangers speak to it.
+    fn monitor_asks(&mut self, number: u32, mut reader: Reader<'_>) -> Result<(), Offence> {
+        let what = reader.u32()?;
+        reader.end()?;
+        match what {
+            QUERY_BACKENDS
+            | QUERY_POOLS
+            | QUERY_DISPATCHERS
+            | QUERY_PAUSES
+            | QUERY_SESSION_COUNTS
+            | QUERY_SESSIONS_AT_WORK
+            | QUERY_NAMED_STATISTICS
+            | QUERY_DATABASE_TIMES => {
                 self.answer_query(number, what);
                 Ok(())
             }
@@ -409,6 +483,69 @@ impl Dispatcher {
         Ok(())
     }
 
+    /// A statement pauses sessions, or asks again (core/pause.rs).
+    fn pause_sessions(
+        &mut self,
+        number: u32,
+        own: SessionId,
+        mut reader: Reader<'_>,
+    ) -> Result<(), Offence> {
+        let scope = read_scope(&mut reader)?;
+        let by_role = reader.u32()?;
+        let (wait_us, limit_us) = (reader.u64()?, reader.u64()?);
+        reader.end()?;
+        match self.connections.peer(number) {
+            Some(Peer::Pauser) => self.scheduler.ask_pause(number),
+            Some(Peer::Unknown) => {
+                self.connections.set_peer(number, Peer::Pauser);
+                let terms = PauseTerms {
+                    scope,
+                    by_role,
+                    own,
+                    wait_us: wait_us.min(MOST_PAUSED_US),
+                    limit_us: limit_us.min(MOST_PAUSED_US),
+                };
+                self.scheduler.pause(number, terms);
+            }
+            _ => return Err(Offence::OutOfOrder),
+        }
+        Ok(())
+    }
+
+    fn resume_sessions(&mut self, number: u32, mut reader: Reader<'_>) -> Result<(), Malformed> {
+        let scope = read_scope(&mut reader)?;
+        reader.end()?;
+        self.connections.set_peer(number, Peer::Query);
+        let ended = self.scheduler.resume(scope);
+        let rows = vec![
+            pause_row(0, ended as u64),
+            Writer::new(MSG_DONE, 0).finish(),
+        ];
+        self.connections.send_all(number, rows, Then::Close);
+        Ok(())
+    }
+
+    /// Sends what is in the way to the statements that pause; called at the end of each round.
+    pub(super) fn tell_pausers(&mut self) {
+        for (number, state) in self.scheduler.take_paused() {
+            if let Some(console) = Consoles::of_asker(number) {
+                self.console_pause_is(console, &state);
+                continue;
+            }
+            let mut frames = match state {
+                PauseState::Stands => Vec::new(),
+                PauseState::Ended => vec![pause_row(PAUSE_ENDED, 0)],
+                PauseState::InTheWay(many, some) => {
+                    let all = pause_row(PAUSE_SESSIONS, many as u64);
+                    let some = some.into_iter().map(|id| pause_row(PAUSE_SESSION, id));
+                    std::iter::once(all).chain(some).collect()
+                }
+            };
+            frames.push(Writer::new(MSG_DONE, 0).finish());
+            (self.connections).send_all(number, frames, Then::Wait);
+        }
+    }
+
     /// Sends the sessions in held databases to their holders; called at the end of each round.
     /// The rows of one role add up.
     pub(super) fn tell_holders(&mut self) {
@@ -446,6 +583,10 @@ struct ViewReader {
 }
 
 impl Readers {
+    fn reads(&self, number: u32) -> bool {
+        self.at.contains_key(&number)
+    }
+
     pub fn forget(&mut self, number: u32) {
         self.at.remove(&number);
     }
@@ -466,17 +607,28 @@ impl Dispatcher {
             return;
         }
         let mut rows = self.scheduler.rows(&mut at.rows, most as u32);
-        if rows.is_none() && at.rows.view == View::Sessions {
-            rows = (self.natives).rows(&mut at.next_native, most);
+        let view = at.rows.view;
+        if rows.is_none() && matches!(view, View::Sessions | View::SessionCounts) {
+            let are_counted = view == View::SessionCounts;
+            rows = (self.natives).rows(&mut at.next_native, most, are_counted);
         }
         if let Some(rows) = rows {
             self.rows_left = 0;
-            self.turns.work += rows.len() * work::ROW;
+            self.turns.work += rows.len().max(1) * work::ROW;
             return self.connections.send_all(number, rows, Then::More);
         }
         self.readers.forget(number);
-        let done = vec![Writer::new(MSG_DONE, 0).finish()];
-        self.connections.send_all(number, done, Then::Close);
+        self.finish_answer(number, Vec::new());
+    }
+
+    /// Sends the last rows of an answer, and its end. The monitor's connection stays.
+    fn finish_answer(&mut self, number: u32, mut rows: Vec<Vec<u8>>) {
+        rows.push(Writer::new(MSG_DONE, 0).finish());
+        let then = match self.connections.peer(number) {
+            Some(Peer::Monitor) => Then::Wait,
+            _ => Then::Close,
+        };
+        self.connections.send_all(number, rows, then);
     }
 
     /// Sends the rows of one view, and their end. An unknown view has no rows.
@@ -487,6 +639,11 @@ impl Dispatcher {
             QUERY_POOLS => Some(View::Pools),
             QUERY_TENANTS => Some(View::Tenants),
             QUERY_POOL_SETTINGS => Some(View::PoolSettings),
+            QUERY_STATISTICS => Some(View::Statistics),
+            QUERY_NAMED_STATISTICS => Some(View::NamedStatistics),
+            QUERY_DATABASE_TIMES => Some(View::DatabaseTimes),
+            QUERY_SESSION_COUNTS => Some(View::SessionCounts),
+            QUERY_SESSIONS_AT_WORK => Some(View::SessionsAtWork),
             _ => None,
         };
         if let Some(view) = view {
@@ -496,18 +653,22 @@ impl Dispatcher {
             self.readers.at.insert(number, reader);
             return self.connections.send_all(number, Vec::new(), Then::More);
         }
-        let mut rows = match what {
+        let rows = match what {
             QUERY_DISPATCHERS => vec![self.dispatcher_row()],
+            QUERY_PAUSES => self.scheduler.pause_rows(),
+            QUERY_RESET_STATISTICS => {
+                self.scheduler.reset_statistics(self.now.timestamp);
+                Vec::new()
+            }
             _ => Vec::new(),
         };
-        rows.push(Writer::new(MSG_DONE, 0).finish());
-        self.connections.send_all(number, rows, Then::Close);
+        self.finish_answer(number, rows);
     }
 
     fn dispatcher_row(&self) -> Vec<u8> {
         let (user_us, system_us) = process::cpu_time_us();
         let counts = self.scheduler.counts();
-        let (accepted, logins_failed) = self.logins.counts();
+        let (accepted, failed, abandoned) = self.logins.counts();
         let (used, limit) = self.scheduler.memory();
         let sessions = self.scheduler.live_sessions();
         Row::new()
@@ -519,7 +680,8 @@ impl Dispatcher {
             .number(self.scheduler.waiting())
             .number(accepted)
             .number(counts.sessions)
-            .number(logins_failed)
+            .number(failed)
+            .number(abandoned)
             .number(self.cancels)
             .number(counts.assigned + counts.queued)
             .number(counts.assigned)

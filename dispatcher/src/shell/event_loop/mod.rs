@@ -12,6 +12,7 @@
 //! | module | what it does |
 //! |---|---|
 //! | `clients` | clients connect, log in, and become sessions; questions to the launcher |
+//! | `consoles` | the console's commands |
 //! | `connections` | frames of backends, launchers and views; rows of views |
 //! | `shutdown` | the end of the server, of this dispatcher, and of an earlier one's backends |
 //!
@@ -19,34 +20,43 @@
 
 mod clients;
 mod connections;
+mod consoles;
 pub mod shutdown;
 
 use super::batch_scheduling;
+use super::console::Consoles;
 use super::events::{source_of, token, Source, TurnClock, Turns};
 use super::jobs::Jobs;
 use super::link::connections::{Connections, Peer};
 use super::link::layout::shared::*;
 use super::link::memory::control::Control;
+use super::log::lines;
 use super::login::launcher::Launcher;
 use super::login::native::Natives;
 use super::login::ports::Ports;
-use super::login::Logins;
+use super::login::{Entering, Logins};
 use super::parameters::Parameters;
 use super::scheduler::Scheduler;
 use super::sys::epoll::{self, Epoll, Event, IN};
 use super::sys::process;
 use crate::core::{Event as Happened, Now};
+use clients::LongPackets;
 use connections::Readers;
 use shutdown::{Orphans, Server};
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::path::PathBuf;
-use std::sync::atomic::Ordering::SeqCst;
+use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
 /// Microseconds from 1970 to 2000, the epoch of TimestampTz.
 const POSTGRES_EPOCH_US: i64 = 946_684_800_000_000;
+
+/// How long the end of this process waits for relays to send their last bytes, and how long if
+/// clients that cannot connect wait for the next dispatcher.
+const RELAYS_LIMIT: Duration = Duration::from_secs(3);
+const REPLACED_RELAYS_LIMIT: Duration = Duration::from_millis(50);
 
 /// The whole state of the dispatcher.
 pub struct Dispatcher {
@@ -61,12 +71,20 @@ pub struct Dispatcher {
     /// Connections that this round may still accept, and rows of views that it may still send.
     accepts_left: usize,
     rows_left: usize,
+    /// Likewise, rows that consoles may still get.
+    console_rows_left: usize,
     finished: bool,
+    /// Another dispatcher follows, and waits for the end of this one.
+    is_replaced: bool,
 
     scheduler: Scheduler,
     logins: Logins,
+    long_packets: LongPackets<Box<Entering>>,
     ports: Ports,
     natives: Natives,
+    consoles: Consoles,
+    /// A database has the console's name.
+    is_console_hidden: bool,
     jobs: Jobs,
     launcher: Launcher,
     connections: Connections,
@@ -96,6 +114,7 @@ pub struct Parts {
     pub scheduler: Scheduler,
     pub logins: Logins,
     pub ports: Ports,
+    pub consoles: Consoles,
     pub jobs: Jobs,
     pub connections: Connections,
     pub control_path: PathBuf,
@@ -139,11 +158,16 @@ impl Dispatcher {
             round_events: 0,
             accepts_left: 0,
             rows_left: 0,
+            console_rows_left: 0,
             finished: false,
+            is_replaced: false,
             scheduler: parts.scheduler,
             logins: parts.logins,
+            long_packets: LongPackets::new(),
             ports: parts.ports,
             natives: Natives::default(),
+            consoles: parts.consoles,
+            is_console_hidden: false,
             jobs,
             launcher: Launcher::new(control),
             connections: parts.connections,
@@ -159,7 +183,10 @@ impl Dispatcher {
             closed_sockets: 0,
             threads: parts.threads,
         };
+        dispatcher.beat();
         dispatcher.show_parameters();
+        let started_at = dispatcher.started_at;
+        dispatcher.scheduler.reset_statistics(started_at);
         if let Some(number) = dispatcher.connections.add(parts.channel, Peer::Launcher) {
             dispatcher.launcher_connected(number);
         }
@@ -223,6 +250,8 @@ impl Dispatcher {
         self.accepts_left = clients::ACCEPTS_A_ROUND;
         self.rows_left = connections::ROWS_A_ROUND;
         self.scheduler.turn_begins();
+        self.long_packets_go_on();
+        self.consoles_go_on();
         for event in events {
             self.event(*event);
         }
@@ -234,6 +263,8 @@ impl Dispatcher {
         self.scheduler.tell(Happened::MakeRoom);
         self.ask_what_pools_want();
         self.tell_holders();
+        self.tell_pausers();
+        self.count_refused();
         self.turns.work += self.scheduler.take_work() + self.logins.take_work();
         let now_us = self.passed_us(process::monotonic_us());
         self.turns.ends(clock, now_us);
@@ -255,6 +286,7 @@ impl Dispatcher {
                 self.logins.event(number);
                 self.logins_want();
             }
+            Source::Console => self.console_event(number, events),
             Source::Opening => self.scheduler.opening_event(number),
             Source::Queue => self.scheduler.tell(Happened::QueueHasRoom(number)),
             Source::Postmaster => self.postmaster_gone(),
@@ -282,11 +314,18 @@ impl Dispatcher {
 
     /// Closes everything before the process ends.
     pub fn leave(&mut self) {
-        self.ports.close();
+        if !self.is_replaced {
+            self.ports.close();
+        }
         let _ = std::fs::remove_file(&self.control_path);
         self.logins.close_all();
         self.scheduler.close_all();
-        self.logins.finish_relays();
+        self.logins.finish_relays(match self.is_replaced {
+            true => REPLACED_RELAYS_LIMIT,
+            false => RELAYS_LIMIT,
+        });
+        // Clients cannot connect from here until the next dispatcher listens.
+        self.ports.close();
         let own_pid = std::process::id();
         let word = &self.control.header.dispatcher_pid;
         let _ = word.compare_exchange(own_pid, 0, SeqCst, SeqCst);
@@ -333,12 +372,18 @@ impl Dispatcher {
         self.logins.len() > 0
             || self.ports.have_resting()
             || self.orphans.want_ticks(self.now.us)
+            || self.server.is_asked_to_end()
             || self.scheduler.needs_ticks()
+            || lines::has_unsent()
     }
 
     /// Is there work that must not wait for an event?
     fn is_urgent(&self) -> bool {
-        self.scheduler.has_more() || self.logins.has_more() || self.connections.has_dead()
+        self.scheduler.has_more()
+            || self.logins.has_more()
+            || !self.long_packets.is_empty()
+            || self.consoles.are_busy()
+            || self.connections.has_dead()
     }
 
     /// How long the loop may sleep, in milliseconds.
@@ -354,19 +399,29 @@ impl Dispatcher {
         period.div_ceil(1000) as i32
     }
 
+    /// Shows the launcher that the event loop makes progress. Not in each round: backends read
+    /// words beside this one.
+    fn beat(&self) {
+        let now_us = process::monotonic_us() as u64;
+        self.control.header.beat_us.store(now_us, Relaxed);
+    }
+
     /// Called in each round.
     fn tick(&mut self) {
         let now_us = self.now.us;
         if !self.timers.is_tick_due(now_us) {
             return;
         }
+        self.beat();
         self.look_at_descriptors();
         self.look_at_others();
         self.logins.tick();
         self.logins_want();
         self.scheduler.tick();
+        self.consoles_ask_again();
         self.stop_tick();
         self.look_at_orphans(false);
+        lines::flush();
         if self.timers.is_sweep_due(now_us) {
             self.sweep();
         }

@@ -1,15 +1,21 @@
 //! The end of the server, of this dispatcher, and of backends that an earlier dispatcher has
 //! left behind.
 //!
-//! At the first sign of the end the ports close. Sessions that no backend holds end at once
+//! At the first sign of the server's end the ports close. Sessions that no backend holds end at once
 //! with 57P01; the others end the same way when their backend releases them. The server itself
 //! ends its backends or lets them finish, as the kind of shutdown demands. The dispatcher ends
 //! when no backend is left, or with the postmaster. Native sessions with TLS count as backends
 //! here: the server lets WAL senders run until the standbys have everything, and a smart
 //! shutdown waits for transactions.
+//!
+//! If this dispatcher alone is to end, by a signal or because the launcher replaces it, another
+//! follows at once. Sessions that no backend holds end with 57P01. A backend that holds a session
+//! keeps it, as after a SIGKILL, and nothing waits for it. Native sessions and sessions in a
+//! transaction that come by TLS end, since this process relays their bytes.
 
 use super::Dispatcher;
 use crate::core::Event;
+use crate::protocol::Report;
 use crate::shell::events::{token, Source};
 use crate::shell::link::layout::shared::*;
 use crate::shell::link::memory::control::Control;
@@ -25,6 +31,9 @@ use std::sync::atomic::Ordering::SeqCst;
 use std::sync::Arc;
 use tracing::{info, warn};
 
+/// The time from a signal to this dispatcher's end. A service manager may signal all processes of
+/// a server that it stops, and the postmaster says a moment later that the server stops.
+const GRACE_US: u64 = 200_000;
 /// How long the shutdown may take before the log says which backends still serve sessions.
 const PATIENCE_US: u64 = 30_000_000;
 
@@ -36,8 +45,8 @@ pub struct Server {
     signals: OwnedFd,
     /// When the shutdown began; None: no shutdown is under way.
     stopping_since_us: Option<u64>,
-    /// The server stops, not only this process.
-    is_stopping_itself: bool,
+    /// When this process ends, as a signal has asked it to, unless the server stops.
+    ends_at_us: Option<u64>,
 }
 
 impl Server {
@@ -61,12 +70,21 @@ impl Server {
             pid_file,
             signals,
             stopping_since_us: None,
-            is_stopping_itself: false,
+            ends_at_us: None,
         })
+    }
+
+    pub fn postmaster(&self) -> &OwnedFd {
+        &self.postmaster
     }
 
     pub fn is_stopping(&self) -> bool {
         self.stopping_since_us.is_some()
+    }
+
+    /// Has a signal asked this process to end?
+    pub fn is_asked_to_end(&self) -> bool {
+        self.ends_at_us.is_some()
     }
 
     /// Reads the server's status from the eighth line of postmaster.pid
@@ -98,7 +116,24 @@ impl Server {
 impl Dispatcher {
     pub(super) fn signalled(&mut self) {
         process::drain(&self.server.signals);
-        self.stop("asked by a signal");
+        self.pid_file_changed();
+        if !self.server.is_stopping() && !self.server.is_asked_to_end() {
+            self.server.ends_at_us = Some(self.now.us + GRACE_US);
+        }
+    }
+
+    /// Ends this dispatcher, which another one follows.
+    pub(super) fn hand_back(&mut self, why: &str) {
+        if self.server.is_stopping() || self.finished {
+            return;
+        }
+        info!("ends, and leaves sessions to the backends that hold them: {why}");
+        self.logins.stop(&Report::terminated());
+        self.logins_want();
+        self.consoles.end_all(&Report::terminated());
+        self.scheduler.tell(Event::HandBack);
+        self.is_replaced = true;
+        self.finished = true;
     }
 
     pub(super) fn postmaster_gone(&mut self) {
@@ -116,7 +151,6 @@ impl Dispatcher {
     }
 
     pub(super) fn server_stops(&mut self) {
-        self.server.is_stopping_itself = true;
         self.stop("the server is stopping");
     }
 
@@ -127,23 +161,22 @@ impl Dispatcher {
         info!("shutting down: {why}");
         self.server.stopping_since_us = Some(self.now.us);
         self.ports.close();
-        self.logins.stop();
+        self.logins.stop(&Report::shutting_down());
         self.logins_want();
+        self.consoles.end_all(&Report::terminated());
         self.scheduler.stop();
     }
 
     /// Continues the shutdown; called in each tick.
     pub(super) fn stop_tick(&mut self) {
         if !self.server.is_stopping() {
+            let now_us = self.now.us;
+            if self.server.ends_at_us.is_some_and(|at_us| now_us >= at_us) {
+                self.hand_back("asked by a signal");
+            }
             return;
         }
-        // If a signal has asked this process alone to end, it does not wait for relays: their
-        // sessions may last for hours.
-        let relayed = match self.server.is_stopping_itself {
-            true => self.natives.relayed(),
-            false => 0,
-        };
-        let left = self.scheduler.backend_count() + relayed;
+        let left = self.scheduler.backend_count() + self.natives.relayed();
         if left == 0 && !self.scheduler.is_ending() {
             info!("shut down");
             self.finished = true;

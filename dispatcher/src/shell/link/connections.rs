@@ -42,9 +42,15 @@ pub enum Peer {
     Unknown,
     Backend(u32),
     Launcher,
+    /// The process that writes lines to the server's log.
+    LogWriter,
     Query,
+    /// The monitor, which may only read views.
+    Monitor,
     /// A process whose statement holds a database (core/database_lock.rs).
     Holder,
+    /// A process whose statement pauses sessions (core/pause.rs).
+    Pauser,
     /// A native session's backend.
     Native,
     /// A backend that authenticates the client of this login.
@@ -269,6 +275,16 @@ impl Connections {
         (self.connections.iter())
             .map(|(_, connection)| connection.socket.as_raw_fd())
             .chain([self.listener.as_raw_fd()])
+    }
+
+    /// Closes all connections of this kind.
+    pub fn close_all(&mut self, peer: Peer) {
+        let all = self.connections.iter();
+        let all = all.filter(|(_, connection)| connection.peer == peer);
+        let numbers: Vec<u32> = all.map(|(number, _)| number).collect();
+        for number in numbers {
+            self.close(number);
+        }
     }
 
     // ---- reading -----------------------------------------------------------

@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering::SeqCst;
 
 pub use shared::{
     ArenaHeader, BackendSlot, ControlHeader, Identity, Item, PoolSlot, SessionRecord, SessionSlot,
-    StatementCounter, TenantSlot, Tls,
+    StatementCounter, TallySlot, TenantSlot, Tls, TotalsSlot,
 };
 
 /// The headers' constants and structures, without their prefix `BATON_` or `Baton`.
@@ -16,6 +16,8 @@ pub use shared::{
 pub mod shared {
     include!(concat!(env!("OUT_DIR"), "/shared.rs"));
 }
+
+include!("../../../../shared/program_note.rs");
 
 impl ControlHeader {
     pub fn read_settings_marks(&self) -> Vec<u32> {
@@ -83,12 +85,15 @@ pub enum LoginChanged {
         roles: Vec<u32>,
         databases: Vec<u32>,
         memberships: bool,
+        /// The files by which clients are let in have been read again.
+        rules: bool,
     },
 }
 
 impl LoginChanged {
     pub fn between(changes: &[AtomicU64], from: u64, to: u64) -> LoginChanged {
-        let (mut roles, mut databases, mut memberships) = (Vec::new(), Vec::new(), false);
+        let (mut roles, mut databases) = (Vec::new(), Vec::new());
+        let (mut memberships, mut rules) = (false, false);
         let count = to.wrapping_sub(from);
         if count > changes.len() as u64 {
             return LoginChanged::Anything;
@@ -96,13 +101,14 @@ impl LoginChanged {
         for number in (1..=count).map(|step| from.wrapping_add(step)) {
             let place = (number % changes.len() as u64) as usize;
             let change = changes[place].load(SeqCst);
-            if (change >> 32) & 0x3FFF_FFFF != number & 0x3FFF_FFFF {
+            if (change >> 32) & 0x1FFF_FFFF != number & 0x1FFF_FFFF {
                 return LoginChanged::Anything;
             }
-            match (change >> 62) as u32 {
+            match (change >> 61) as u32 {
                 LOGIN_CHANGE_ROLE => roles.push(change as u32),
                 LOGIN_CHANGE_DATABASE => databases.push(change as u32),
                 LOGIN_CHANGE_MEMBERSHIPS => memberships = true,
+                LOGIN_CHANGE_RULES => rules = true,
                 _ => return LoginChanged::Anything,
             }
         }
@@ -114,14 +120,22 @@ impl LoginChanged {
             roles,
             databases,
             memberships,
+            rules,
         }
     }
 
+    /// Does it concern who may log in, and how?
+    pub fn concerns_login(&self, marks: &LoginMarks) -> bool {
+        matches!(self, LoginChanged::Only { rules: true, .. }) || self.concerns(marks)
+    }
+
+    /// Does it concern what a session begins with?
     pub fn concerns(&self, marks: &LoginMarks) -> bool {
         let LoginChanged::Only {
             roles,
             databases,
             memberships,
+            ..
         } = self
         else {
             return true;
@@ -155,7 +169,7 @@ mod tests {
     use super::*;
 
     fn change(kind: u32, number: u64, hash: u32) -> AtomicU64 {
-        AtomicU64::new(u64::from(kind) << 62 | (number & 0x3FFF_FFFF) << 32 | u64::from(hash))
+        AtomicU64::new(u64::from(kind) << 61 | (number & 0x1FFF_FFFF) << 32 | u64::from(hash))
     }
 
     #[test]
@@ -170,6 +184,7 @@ mod tests {
             roles: roles.to_vec(),
             databases: databases.to_vec(),
             memberships: false,
+            rules: false,
         };
         let between = |from, to| LoginChanged::between(&ring, from, to);
         assert_eq!(between(6, 8), only(&[70, 80], &[]));
@@ -196,11 +211,15 @@ mod tests {
             roles: roles.to_vec(),
             databases: databases.to_vec(),
             memberships: false,
+            rules: false,
         };
         assert!(changed(&[0, 1, 3], &[]).concerns(&marks));
         assert!(changed(&[], &[2]).concerns(&marks));
         assert!(!changed(&[0, 2], &[1, 3]).concerns(&marks));
         assert!(LoginChanged::Anything.concerns(&marks));
+        let ring = [change(LOGIN_CHANGE_RULES, 0, 0)];
+        let rules = LoginChanged::between(&ring, u64::MAX, 0);
+        assert!(rules.concerns_login(&marks) && !rules.concerns(&marks));
         let any_role = LoginMarks {
             any_role: true,
             ..marks

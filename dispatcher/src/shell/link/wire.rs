@@ -3,6 +3,7 @@
 
 use super::layout::shared::*;
 use super::layout::LoginMarks;
+use crate::console::Access;
 use crate::protocol::{messages, Report};
 use crate::shell::sys::memory::{bytes_of, value_of};
 use crate::shell::sys::socket::Address;
@@ -218,6 +219,23 @@ pub fn bare(kind: u32, session: u64) -> [u8; HEADER] {
     };
     let mut frame = [0; HEADER];
     frame.copy_from_slice(bytes_of(&header));
+    frame
+}
+
+/// The bytes of an ASSIGN frame.
+pub const ASSIGN: usize = HEADER + size_of::<i64>();
+
+/// A session for a backend, given at this time of the monotonic clock.
+pub fn assign(session: u64, shared_us: i64) -> [u8; ASSIGN] {
+    let header = FrameHeader {
+        kind: MSG_ASSIGN as u16,
+        length: size_of::<i64>() as u32,
+        session,
+        ..FrameHeader::default()
+    };
+    let mut frame = [0; ASSIGN];
+    frame[..HEADER].copy_from_slice(bytes_of(&header));
+    frame[HEADER..].copy_from_slice(&shared_us.to_ne_bytes());
     frame
 }
 
@@ -559,13 +577,29 @@ pub struct Answer {
     pub max_sessions: Option<usize>,
     /// A backend that serves this role serves no other role.
     pub is_apart: bool,
+    /// The client wants the console, and may have it.
+    pub console: Option<Access>,
     /// The changes that make the answer stale.
     pub marks: LoginMarks,
+    /// The line of pg_hba.conf: its place, as the log names it, and what the log says of it when
+    /// the authentication fails; empty if there is none.
+    pub hba_place: Vec<u8>,
+    pub hba_detail: Vec<u8>,
+    /// Why no password is right; empty if one is. For the log alone.
+    pub role_detail: Vec<u8>,
     /// The answer has admitted a session. Shared by all copies of the answer.
     pub has_let_in: Arc<AtomicBool>,
 }
 
 impl Answer {
+    /// Role and database; None if one of them does not exist.
+    pub fn group(&self) -> Option<(u32, u32)> {
+        match (self.role, self.database) {
+            (0, _) | (_, 0) => None,
+            group => Some(group),
+        }
+    }
+
     /// Does a limit on connections apply? Their number changes without notice, so the launcher
     /// must be asked again before admission.
     pub fn counts_connections(&self) -> bool {
@@ -594,6 +628,27 @@ impl Answer {
     /// The peer's operating system user may not use this role.
     pub fn is_refused_peer(&self) -> bool {
         self.method == AUTH_PEER && !self.peer_allowed
+    }
+
+    /// The detail with which auth_failed() (auth.c) logs this report, if the report is its.
+    pub fn log_detail(&self, report: &Report, user: &[u8]) -> Option<Vec<u8>> {
+        let is_its = matches!(&report.sqlstate, b"28P01" | b"28000");
+        if !is_its || self.hba_detail.is_empty() {
+            return None;
+        }
+        let mut detail = self.role_detail.clone();
+        // SCRAM has no detail of its own for a wrong password.
+        let has_compared = matches!(self.method, AUTH_MD5 | AUTH_PASSWORD);
+        if detail.is_empty() && has_compared && !self.refuse_proof {
+            detail = b"Password does not match for user \"".to_vec();
+            detail.extend_from_slice(user);
+            detail.extend_from_slice(b"\".");
+        }
+        if !detail.is_empty() {
+            detail.push(b'\n');
+        }
+        detail.extend_from_slice(&self.hba_detail);
+        Some(detail)
     }
 
     /// Decodes the request number and the answer.
@@ -635,6 +690,11 @@ impl Answer {
             native: u32::from(said.native),
             max_sessions: usize::try_from(said.max_sessions).ok(),
             is_apart: said.is_apart,
+            console: match u32::from(said.console) {
+                CONSOLE_ALL => Some(Access::All),
+                CONSOLE_SHOW => Some(Access::Show),
+                _ => None,
+            },
             marks: LoginMarks {
                 any_role: concerns & CONCERNS_ANY_ROLE != 0,
                 any_database: concerns & CONCERNS_ANY_DATABASE != 0,
@@ -642,6 +702,9 @@ impl Answer {
                 role_hash: said.role_hash,
                 database_hash: said.database_hash,
             },
+            hba_place: said.hba_place.to_vec(),
+            hba_detail: said.hba_detail.to_vec(),
+            role_detail: said.role_detail.to_vec(),
             has_let_in: Arc::default(),
         };
         Ok((said.request, answer))
@@ -718,6 +781,7 @@ mod tests {
             concerns: (CONCERNS_ANY_DATABASE | CONCERNS_MEMBERSHIPS) as u8,
             role_hash: 11,
             database_hash: 12,
+            console: CONSOLE_SHOW as u8,
             ..LoginAnswer::default()
         };
         let of = |said: LoginAnswer<'_>| {
@@ -738,6 +802,7 @@ mod tests {
             (7, 3, -1)
         );
         assert_eq!((answer.role, answer.database), (10, 5));
+        assert_eq!(answer.console, Some(Access::Show));
         assert_eq!((answer.good_until, answer.ask_backend), (9, true));
         assert_eq!(
             (answer.native, answer.max_sessions, answer.is_apart),

@@ -1,7 +1,9 @@
 //! What follows from the launcher's answer about a client, and whether an authenticated client
 //! is admitted.
 
-use super::client::{login_of, Asked, Effect, Entering, Errand, ForServer, Phase, Proved, Proving};
+use super::client::{
+    login_of, names_of, Asked, Effect, Entering, Errand, ForServer, Phase, Proved, Proving,
+};
 use super::native::{Natives, Why};
 use super::Logins;
 use crate::core::may_take;
@@ -11,6 +13,7 @@ use crate::protocol::{messages, Report};
 use crate::shell::batch_scheduling;
 use crate::shell::link::layout::shared::*;
 use crate::shell::link::wire::{Answer, Who, WhoByTls};
+use crate::shell::log::lines;
 use crate::shell::parameters::{self, Parameters};
 use crate::shell::scheduler::Scheduler;
 use crate::shell::sessions::greetings::Authenticated;
@@ -18,7 +21,7 @@ use crate::shell::sessions::sockets::Origin;
 use crate::shell::sys::socket::{self, Address};
 use std::sync::atomic::Ordering::SeqCst;
 use std::sync::Arc;
-use tracing::info;
+use tracing::debug;
 
 /// The data against which the authentication of a client as this user is checked.
 fn claim(user: &[u8], method: Method, answer: &Answer, parameters: &Parameters) -> Claim {
@@ -118,6 +121,7 @@ impl Logins {
         let Some(login) = login_of(&mut self.logins, number, serial) else {
             return;
         };
+        login.group = answer.group();
         let phase = std::mem::replace(&mut login.phase, Phase::Startup(StartupReader::default()));
         let Phase::Asked(mut asked) = phase else {
             return self.drop_login(number);
@@ -151,16 +155,20 @@ impl Logins {
                 let names = login.socket.certificate();
                 let names = names.filter(|names| answer.is_by_certificate() && names.is_named());
                 if let Some(names) = names {
-                    log_authenticated(&self.parameters, &by(&answer, &names.distinguished));
+                    let client = names_of(&asked.startup, login.address);
+                    let by = by(&answer, &names.distinguished);
+                    log_authenticated(&self.parameters, &client, &answer, &by);
                 }
-                return self.fail(number, &report);
+                let detail = answer.log_detail(&report, &asked.startup.user);
+                let detail = detail.filter(|_| answer.refuse_method);
+                return self.fail_as(number, &asked.startup, &report, detail.as_deref());
             }
         }
         if let Some(proved) = asked.proved.take() {
             if asked.role != 0 && asked.role != answer.role {
                 // The name belongs to another role since the server was asked.
                 let report = Report::fatal(b"28000", "the role has been renamed");
-                return self.fail(number, &report);
+                return self.fail_as(number, &asked.startup, &report, None);
             }
             return self.enter(number, asked.startup, answer, proved);
         }
@@ -173,7 +181,9 @@ impl Logins {
         } = *asked;
         if let Some(name) = os_user.as_deref().filter(|_| answer.is_refused_peer()) {
             // As auth_peer() (auth.c) does.
-            log_authenticated(&self.parameters, &by(&answer, name.as_bytes()));
+            let client = names_of(&startup, login.address);
+            let by = by(&answer, name.as_bytes());
+            log_authenticated(&self.parameters, &client, &answer, &by);
         }
         let method = match answer.method {
             AUTH_TRUST => Method::Trust,
@@ -223,9 +233,12 @@ impl Logins {
         // The certificate belongs to another user: the refusal takes the place of
         // AuthenticationOk.
         if let Some(report) = answer.refusal.clone().filter(|_| answer.refuse_proof) {
-            log_authenticated(&self.parameters, &by(&answer, &startup.user));
+            let by = by(&answer, &startup.user);
+            let client = names_of(&startup, login.address);
+            log_authenticated(&self.parameters, &client, &answer, &by);
             if out.is_empty() || self.send_to_login(number, &out) {
-                self.fail(number, &report);
+                let detail = answer.log_detail(&report, &startup.user);
+                self.fail_as(number, &startup, &report, detail.as_deref());
             }
             return;
         }
@@ -241,11 +254,13 @@ impl Logins {
             let identity = os_user.as_deref().map(str::as_bytes).or(subject);
             by(&answer, identity.unwrap_or(&startup.user))
         });
+        let client = names_of(&startup, login.address);
         match &authenticated {
-            Some(authenticated) => log_authenticated(&self.parameters, authenticated),
+            Some(by) => log_authenticated(&self.parameters, &client, &answer, by),
             // ClientAuthentication(), auth.c; until 16 it logs nothing for trust.
             None if self.parameters.server_major() >= 17 => {
-                log_connected(&self.parameters, "user", &by(&answer, &startup.user));
+                let by = by(&answer, &startup.user);
+                log_connected(&self.parameters, "user", &client, &answer, &by);
             }
             None => {}
         }
@@ -300,9 +315,8 @@ impl Logins {
     /// The backend that was to authenticate the client has ended, and has sent it the error.
     pub fn not_authenticated(&mut self, number: u32, serial: u64) {
         self.place_is_free(serial);
-        if login_of(&mut self.logins, number, serial).is_some() {
-            let line = format_args!("login failed: the server has refused it");
-            self.log_of("refused by the server", b"", line);
+        if self.has(number, serial) {
+            debug!("the server has refused a login, and logged it");
             self.drop_login(number);
         }
         self.next_errands();
@@ -316,6 +330,7 @@ impl Logins {
                 address: login.address,
                 local: login.local,
                 watched: login.watched,
+                began_us: login.began_us,
                 startup,
                 answer,
                 proved,
@@ -333,17 +348,34 @@ fn by(answer: &Answer, identity: &[u8]) -> Authenticated {
 }
 
 /// Logs a line of log_connections.
-fn log_authenticated(parameters: &Parameters, authenticated: &Authenticated) {
-    log_connected(parameters, "identity", authenticated);
+fn log_authenticated(
+    parameters: &Parameters,
+    client: &lines::Client<'_>,
+    answer: &Answer,
+    authenticated: &Authenticated,
+) {
+    log_connected(parameters, "identity", client, answer, authenticated);
 }
 
-fn log_connected(parameters: &Parameters, what: &str, authenticated: &Authenticated) {
+fn log_connected(
+    parameters: &Parameters,
+    what: &str,
+    client: &lines::Client<'_>,
+    answer: &Answer,
+    authenticated: &Authenticated,
+) {
     if parameters.log_authentication {
-        info!(
-            "connection authenticated: {what}=\"{}\" method={}",
-            String::from_utf8_lossy(&authenticated.identity),
-            String::from_utf8_lossy(&authenticated.method),
-        );
+        let line = [
+            format!("connection authenticated: {what}=\"").as_bytes(),
+            &authenticated.identity,
+            b"\" method=",
+            &authenticated.method,
+            b" (",
+            &answer.hba_place,
+            b")",
+        ]
+        .concat();
+        lines::client(client, &line);
     }
 }
 

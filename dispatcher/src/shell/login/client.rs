@@ -8,14 +8,18 @@
 
 use super::native::{LoggingIn, Native, Why};
 use super::Logins;
+use crate::core::GroupKey;
 use crate::protocol::auth::server::{Action, ServerAuth};
 use crate::protocol::startup::{
     CancelRequest, Startup, StartupError, StartupEvent, StartupReader, Tls,
 };
+use crate::protocol::Report;
 use crate::shell::events::{work, Slab};
 use crate::shell::jobs::{Done, Job, Name};
 use crate::shell::link::wire::{Answer, Who};
+use crate::shell::log::lines::Client;
 use crate::shell::sessions::greetings::Authenticated;
+use crate::shell::sessions::sockets::Origin;
 use crate::shell::sys::socket::{self, Address, Keepalives};
 use crate::shell::tls::context::{self, Occasion, Passphrase, ServerContext};
 use crate::shell::tls::threads::{Handshake, NewRelay};
@@ -127,6 +131,10 @@ pub struct Login {
     pub watched: bool,
     /// The login has been counted against the login rates (limits.rs).
     pub is_counted: bool,
+    /// When its connection was accepted.
+    pub began_us: u64,
+    /// Role and database, once they are known to exist.
+    pub group: Option<GroupKey>,
     /// Bytes received from the client, without those of a TLS handshake.
     pub bytes: u64,
     pub phase: Phase,
@@ -169,6 +177,29 @@ impl Login {
         }
     }
 
+    /// The client's names, as far as its startup packet has been read.
+    pub fn client(&self) -> Client<'_> {
+        let startup = match &self.phase {
+            Phase::Asked(asked) | Phase::Authenticating(asked) => Some(&asked.startup),
+            Phase::Proving(proving) => Some(&proving.startup),
+            Phase::Errand {
+                what: ForServer::Client(asked),
+                ..
+            } => Some(&asked.startup),
+            _ => None,
+        };
+        let nameless = Client::at(self.address);
+        startup.map_or(nameless, |startup| names_of(startup, self.address))
+    }
+
+    /// What the log says in addition to this report, if it is the result of the authentication.
+    pub fn log_detail(&self, report: &Report) -> Option<Vec<u8>> {
+        match &self.phase {
+            Phase::Proving(proving) => proving.answer.log_detail(report, &proving.startup.user),
+            _ => None,
+        }
+    }
+
     pub fn tls(&self) -> Option<&Arc<Facts>> {
         self.socket.tls()
     }
@@ -177,11 +208,16 @@ impl Login {
         self.socket.certificate()
     }
 
-    /// Does the login wait for the client, or for a free place for a server process? Such
-    /// logins are the first to go when there is no room. A login that cannot be sent a message
-    /// counts as one.
+    /// Does the login wait for the client, for the check of its password, or for a free place for
+    /// a server process? Such logins are the first to go when there is no room. A login that
+    /// cannot be sent a message counts as one.
     pub fn keeps_us(&self) -> bool {
-        !self.hears_us() || self.wanted() > 0 || self.waits_for_a_place()
+        !self.hears_us() || self.wanted() > 0 || self.is_checked() || self.waits_for_a_place()
+    }
+
+    /// Does the client's password wait for its check (jobs.rs)?
+    fn is_checked(&self) -> bool {
+        matches!(&self.phase, Phase::Proving(proving) if proving.auth.is_checked())
     }
 
     fn waits_for_a_place(&self) -> bool {
@@ -222,6 +258,16 @@ impl Login {
     }
 }
 
+/// The client of this startup packet, for a line in the log. As in the server, its
+/// application_name is not known before it has been authenticated.
+pub fn names_of(startup: &Startup, address: Address) -> Client<'_> {
+    Client {
+        user: &startup.user,
+        database: &startup.database,
+        ..Client::at(address)
+    }
+}
+
 /// An authenticated client that is to become a session.
 pub struct Entering {
     pub socket: HandedEnd,
@@ -230,6 +276,8 @@ pub struct Entering {
     pub local: Option<Address>,
     /// The socket is in the epoll.
     pub watched: bool,
+    /// When its connection was accepted.
+    pub began_us: u64,
     pub startup: Startup,
     pub answer: Arc<Answer>,
     pub proved: Proved,
@@ -297,7 +345,7 @@ impl Logins {
             let length = match socket::receive(login.fd(), &mut bytes[..room]) {
                 Ok(0) => {
                     if matches!(&login.phase, Phase::Startup(reader) if reader.in_packet()) {
-                        self.log("startup packet", format_args!("incomplete startup packet"));
+                        self.log(number, "startup packet", "incomplete startup packet");
                     }
                     return self.drop_login(number);
                 }
@@ -372,10 +420,12 @@ impl Logins {
 
     fn startup_failed(&mut self, number: u32, error: StartupError) {
         match error {
-            StartupError::Close(why) => self.log("startup packet", format_args!("{why}")),
+            StartupError::Close(why) => self.log(number, "startup packet", why),
             StartupError::Fatal { send, report } => {
-                let kind = String::from_utf8_lossy(&report.sqlstate);
-                self.log(&kind, format_args!("login failed: {report}"));
+                if let Some(login) = self.logins.get(number) {
+                    let client = Client::at(login.address);
+                    self.log_failure(&client, &report);
+                }
                 if let Some(login) = self.logins.get(number) {
                     let _ = socket::send(login.fd(), &send);
                 }
@@ -391,10 +441,10 @@ impl Logins {
             Action::Send(bytes) => self.send_to_login(number, &bytes),
             Action::VerifyPassword(job) => {
                 if let Some(login) = self.logins.get(number) {
-                    let serial = login.serial;
                     self.jobs.give(Job {
                         login: number,
-                        serial,
+                        serial: login.serial,
+                        origin: Origin::of(&login.address),
                         job: *job,
                     });
                 }
@@ -626,14 +676,13 @@ impl Logins {
         match result {
             Ok(facts) if is_direct && !facts.has_alpn => {
                 let why = "received direct SSL connection request without ALPN protocol negotiation extension";
-                self.log("TLS", format_args!("{why}"));
+                self.log(number, "TLS", why);
                 self.drop_login(number);
             }
             Ok(facts) => self.secured(number, facts, is_direct),
             Err(why) => {
                 if let Some(why) = why {
-                    let address = login.address;
-                    self.log_of("TLS", why.as_bytes(), format_args!("{why}, {address}"));
+                    self.log(number, "TLS", &why);
                 }
                 self.drop_login(number);
             }
@@ -723,11 +772,10 @@ impl Logins {
             }
             // The process sends the error to the client.
             StartupEvent::Failed(StartupError::Fatal { report, .. }) => {
-                let kind = String::from_utf8_lossy(&report.sqlstate);
-                self.log(&kind, format_args!("login failed: {report}"));
                 let login = self.take_out(number)?;
+                self.log_failure(&Client::at(login.address), &report);
                 self.client_number.let_go(login.fd());
-                self.failed += 1;
+                self.count_refused(None, &report.sqlstate);
                 None
             }
             _ => {
@@ -740,10 +788,8 @@ impl Logins {
     /// The server process has ended before it reported a startup packet.
     pub fn not_encrypted(&mut self, number: u32, serial: u64) {
         self.place_is_free(serial);
-        if let Some(login) = login_of(&mut self.logins, number, serial) {
-            let address = login.address;
-            let line = format_args!("login failed, {address}: no GSSAPI encryption");
-            self.log_of("GSSAPI", b"", line);
+        if self.has(number, serial) {
+            self.log(number, "GSSAPI", "login failed: no GSSAPI encryption");
             self.drop_login(number);
         }
         self.next_errands();

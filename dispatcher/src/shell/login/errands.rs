@@ -223,12 +223,8 @@ impl Logins {
             else {
                 return;
             };
-            if let Some(login) = self.logins.get(number) {
-                let address = login.address;
-                let line =
-                    format_args!("login failed, {address}: it said nothing, and others waited");
-                self.log_of("said nothing while others waited", b"", line);
-            }
+            let line = "login failed: it said nothing, and others waited";
+            self.log(number, "said nothing while others waited", line);
             self.drop_login(number);
         }
     }
@@ -390,9 +386,8 @@ impl Logins {
         // Pass on an error only. Anything else means that the server did not read the ticket.
         if it.heard.first() == Some(&b'E') {
             let _ = socket::send(login.fd(), &it.heard);
-            let address = login.address;
-            let line = format_args!("login failed, {address}: the server refused it");
-            self.log_of("refused by the server", b"", line);
+            let line = "login failed: the server refused it";
+            self.log(it.login, "refused by the server", line);
             return self.drop_login(it.login);
         }
         self.fail(it.login, &unreachable_server());

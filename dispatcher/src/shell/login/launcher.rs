@@ -270,7 +270,7 @@ impl LoginCache {
         }
         let changed = changed(self.generation, generation);
         self.answers
-            .retain(|_, answer| !changed.concerns(&answer.marks));
+            .retain(|_, answer| !changed.concerns_login(&answer.marks));
         self.left = self.left.min(self.answers.len());
         self.generation = generation;
     }
@@ -408,6 +408,7 @@ mod tests {
                 roles: vec![1],
                 databases: Vec::new(),
                 memberships: false,
+                rules: false,
             }
         };
         cache.keep(who("a", 1), 5, of(1), anything);

@@ -32,14 +32,15 @@ pub use client::{Effect, Entering};
 use super::events::{token, work, Slab, Source};
 use super::jobs::JobsIn;
 use super::link::memory::control::Control;
+use super::log::lines;
 use super::parameters::Parameters;
 use super::sys::epoll::{self, ClientNumber, Epoll};
 use super::sys::socket::{self, Address};
 use super::tls::threads::Relays;
 use super::tls::{ClientEnd, HandedEnd};
-use crate::core::Now;
+use crate::core::{GroupKey, Now};
 use crate::protocol::auth::verifier::MockSecret;
-use crate::protocol::startup::StartupReader;
+use crate::protocol::startup::{Startup, StartupReader};
 use crate::protocol::Report;
 use client::{Login, Phase, TlsOffer};
 use errands::Errands;
@@ -47,11 +48,11 @@ use launcher::LoginCache;
 use limits::{Rates, Watch};
 use places::Guesses;
 use std::collections::{BTreeMap, HashSet, VecDeque};
-use std::fmt;
 use std::hash::{BuildHasher, RandomState};
 use std::ops::Range;
 use std::os::fd::{OwnedFd, RawFd};
 use std::sync::Arc;
+use std::time::Duration;
 use tracing::{debug, info};
 
 /// Logins in progress beyond the number of session slots.
@@ -101,7 +102,14 @@ pub struct Logins {
     launcher_is_up: bool,
     accepted: u64,
     failed: u64,
+    abandoned: u64,
+    /// The logins that were refused since the last call of `take_refused`.
+    refused: Vec<Refused>,
 }
+
+/// The role and database of a login that was refused, if they are known and exist, and the
+/// SQLSTATE of the refusal.
+pub type Refused = (Option<GroupKey>, [u8; 5]);
 
 /// The salt of a role that does not exist is derived from the server's
 /// mock_authentication_nonce.
@@ -155,6 +163,8 @@ impl Logins {
             launcher_is_up: false,
             accepted: 0,
             failed: 0,
+            abandoned: 0,
+            refused: Vec::new(),
         }
     }
 
@@ -216,9 +226,9 @@ impl Logins {
         (self.logins.get(number)).is_some_and(|login| login.serial == serial)
     }
 
-    /// Accepted clients, and failed logins, since the start.
-    pub fn counts(&self) -> (u64, u64) {
-        (self.accepted, self.failed)
+    /// Accepted clients, and failed and abandoned logins, since the start.
+    pub fn counts(&self) -> (u64, u64, u64) {
+        (self.accepted, self.failed, self.abandoned)
     }
 
     // ---- begin and end -----------------------------------------------------
@@ -227,13 +237,17 @@ impl Logins {
         self.accepted += 1;
         self.work += work::LOGIN;
         if self.parameters.log_receipt {
-            info!("connection received: {address}");
+            let client = lines::Client::at(address);
+            lines::client(
+                &client,
+                format!("connection received: {address}").as_bytes(),
+            );
         }
         let client = HandedEnd::plain(ClientEnd(client));
         let fd = client.fd();
         if !self.make_room_at_the_door() {
-            self.failed += 1;
             let report = Report::fatal(b"53300", "sorry, too many clients already");
+            self.count_refused(None, &report.sqlstate);
             let _ = socket::send(fd, &report.to_bytes());
             socket::discard_input(fd);
             return;
@@ -247,6 +261,8 @@ impl Logins {
             local,
             watched: false,
             is_counted: false,
+            began_us: self.now.us,
+            group: None,
             bytes: 0,
             deadline_us: self.now.us + self.limit_us(fd),
             phase: Phase::Startup(
@@ -276,17 +292,24 @@ impl Logins {
     /// Counts a client that was turned away before it became a login.
     pub fn count_turned_away(&mut self) {
         self.accepted += 1;
-        self.failed += 1;
+        self.count_refused(None, b"53300");
     }
 
-    /// Ends a login as failed and closes its descriptor.
+    /// Ends a login that its client has left, or will not hear of the end of, and closes its
+    /// descriptor.
     fn drop_login(&mut self, number: u32) {
+        self.abandoned += u64::from(self.end_login(number));
+    }
+
+    /// False: there is no such login.
+    fn end_login(&mut self, number: u32) -> bool {
         self.work += work::LOGIN_END;
-        if let Some(login) = self.logins.get(number) {
-            socket::discard_input(login.fd());
-            self.failed += 1;
-            self.forget(number);
-        }
+        let Some(login) = self.logins.get(number) else {
+            return false;
+        };
+        socket::discard_input(login.fd());
+        self.forget(number);
+        true
     }
 
     /// Ends a login and closes its descriptor without counting a failure.
@@ -311,34 +334,81 @@ impl Logins {
 
     pub fn fail(&mut self, number: u32, report: &Report) {
         if let Some(login) = self.logins.get(number) {
-            let address = login.address;
+            if self.lines.may_fail(report) {
+                lines::report(&login.client(), report, login.log_detail(report).as_deref());
+            }
+        }
+        self.refuse(number, report);
+    }
+
+    /// Like [`Logins::fail`], for a login whose startup packet has been taken out. `detail` is
+    /// for the log alone.
+    pub fn fail_as(
+        &mut self,
+        number: u32,
+        startup: &Startup,
+        report: &Report,
+        detail: Option<&[u8]>,
+    ) {
+        if let Some(login) = self.logins.get(number) {
+            if self.lines.may_fail(report) {
+                lines::report(&client::names_of(startup, login.address), report, detail);
+            }
+        }
+        self.refuse(number, report);
+    }
+
+    fn refuse(&mut self, number: u32, report: &Report) {
+        if let Some(login) = self.logins.get(number) {
             if login.hears_us() {
                 let _ = socket::send(login.fd(), &report.to_bytes());
             }
-            self.log_failure(&address, report);
         }
-        self.drop_login(number);
+        let group = self.logins.get(number).and_then(|login| login.group);
+        if self.end_login(number) {
+            self.count_refused(group, &report.sqlstate);
+        }
     }
 
-    /// Logs a line that an unauthenticated client can cause, within the bound of its kind
-    /// ([`Lines`]).
-    pub fn log(&mut self, kind: &str, says: fmt::Arguments<'_>) {
-        let line = says.to_string();
-        self.log_of(kind, line.as_bytes(), says);
+    fn count_refused(&mut self, group: Option<GroupKey>, sqlstate: &[u8; 5]) {
+        self.failed += 1;
+        self.refused.push((group, *sqlstate));
+    }
+
+    pub fn take_refused(&mut self) -> Vec<Refused> {
+        std::mem::take(&mut self.refused)
+    }
+
+    /// Logs a line about the client of this login, which need not have proved anything, within
+    /// the bound of its kind ([`Lines`]).
+    pub fn log(&mut self, number: u32, kind: &str, says: &str) {
+        self.log_of(number, kind, says.as_bytes(), says);
     }
 
     /// Like [`Logins::log`], but only `what` decides whether the line says something new.
-    pub fn log_of(&mut self, kind: &str, what: &[u8], says: fmt::Arguments<'_>) {
+    pub fn log_of(&mut self, number: u32, kind: &str, what: &[u8], says: &str) {
         if self.lines.may_be_logged(kind, what) {
+            let login = self.logins.get(number);
+            lines::client(
+                &login.map(Login::client).unwrap_or_default(),
+                says.as_bytes(),
+            );
+        }
+    }
+
+    /// Logs that a client has gone before its connection was accepted, within the bound.
+    pub fn log_accept(&mut self, says: &str) {
+        if self.lines.may_be_logged("accept", says.as_bytes()) {
             info!("{says}");
         }
     }
 
-    /// Logs a failed login. Lines that differ only in the address count as the same.
-    pub fn log_failure(&mut self, address: &Address, report: &Report) {
-        let kind = String::from_utf8_lossy(&report.sqlstate);
-        let line = format_args!("login failed, {address}: {report}");
-        self.log_of(&kind, &report.message, line);
+    /// Logs the failed login of a client that is no longer in the table. Lines that differ only
+    /// in the address count as the same.
+    pub fn log_failure(&mut self, client: &lines::Client<'_>, report: &Report) {
+        if self.lines.may_fail(report) {
+            lines::report(client, report, None);
+        }
     }
 
     /// Once a second: logs how many lines were left out.
@@ -349,8 +419,14 @@ impl Logins {
     }
 
     /// Sends `report` to a client that was authenticated but is not admitted.
-    pub fn turn_away(&mut self, socket: &HandedEnd, mut out: Vec<u8>, report: &Report) {
-        self.failed += 1;
+    pub fn turn_away(
+        &mut self,
+        socket: &HandedEnd,
+        group: Option<GroupKey>,
+        mut out: Vec<u8>,
+        report: &Report,
+    ) {
+        self.count_refused(group, &report.sqlstate);
         report.encode(&mut out);
         let _ = socket::send(socket.fd(), &out);
         self.client_number.let_go(socket.fd());
@@ -449,13 +525,12 @@ impl Logins {
     }
 
     /// Refuses all logins, except those that the server may still admit.
-    pub fn stop(&mut self) {
-        let report = Report::fatal(b"57P03", "the database system is shutting down");
+    pub fn stop(&mut self, report: &Report) {
         let is_ours = |login: &Login| !matches!(login.phase, Phase::BecomingNative);
         let ours = self.logins.iter().filter(|(_, login)| is_ours(login));
         let all: Vec<u32> = ours.map(|(number, _)| number).collect();
         for number in all {
-            self.fail(number, &report);
+            self.fail(number, report);
         }
     }
 
@@ -466,8 +541,8 @@ impl Logins {
     }
 
     /// Ends the relays, after all sockets are closed. Blocks.
-    pub fn finish_relays(&mut self) {
-        self.relays.finish();
+    pub fn finish_relays(&mut self, limit: Duration) {
+        self.relays.finish(limit);
     }
 }
 
@@ -499,6 +574,12 @@ pub struct Lines {
 }
 
 impl Lines {
+    /// May the failure of a login with this report be logged?
+    fn may_fail(&mut self, report: &Report) -> bool {
+        let kind = String::from_utf8_lossy(&report.sqlstate);
+        self.may_be_logged(&kind, &report.message)
+    }
+
     /// May a line of this kind, with this message, be logged?
     pub fn may_be_logged(&mut self, kind: &str, says: &[u8]) -> bool {
         let is_new = self.said.len() < NEW_ONES && self.said.insert(self.hasher.hash_one(says));

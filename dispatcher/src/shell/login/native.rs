@@ -125,6 +125,19 @@ impl Native {
             .optional(unknown)
             .optional(unknown)
             .optional(unknown)
+            .flag(Some(self.is_relayed))
+            .finish()
+    }
+
+    /// One session, as the monitor counts them (`Scheduler::session_counts`).
+    fn counted(&self) -> Vec<u8> {
+        Row::new()
+            .bytes(&self.user)
+            .bytes(&self.database)
+            .text("native")
+            .text(self.why.text())
+            .flag(Some(self.is_relayed))
+            .number(1)
             .finish()
     }
 }
@@ -236,15 +249,18 @@ impl Natives {
         self.by_origin.get(&origin).copied().unwrap_or(0)
     }
 
-    /// Rows for pg_baton_sessions: at most `most` from `next` on; None if there are no more. A
-    /// session that comes or goes meanwhile may be included or not.
-    pub fn rows(&self, next: &mut u32, most: usize) -> Option<Vec<Vec<u8>>> {
+    /// Rows for pg_baton_sessions, or for the monitor: at most `most` from `next` on; None if
+    /// there are no more. A session that comes or goes meanwhile may be included or not.
+    pub fn rows(&self, next: &mut u32, most: usize, are_counted: bool) -> Option<Vec<Vec<u8>>> {
         let some = self.by_connection.range(*next..).take(most);
         let mut last = None;
         let rows: Vec<Vec<u8>> = some
             .map(|(connection, native)| {
                 last = Some(*connection);
-                native.row()
+                match are_counted {
+                    true => native.counted(),
+                    false => native.row(),
+                }
             })
             .collect();
         *next = last?.saturating_add(1);
@@ -319,7 +335,7 @@ mod tests {
             all.insert(connection, native(connection));
         }
         let (mut next, mut rows) = (0, Vec::new());
-        while let Some(some) = all.rows(&mut next, 2) {
+        while let Some(some) = all.rows(&mut next, 2, false) {
             assert!(some.len() <= 2, "{} at once", some.len());
             rows.extend(some);
             // A session that has been listed goes, and a new one comes.

@@ -470,6 +470,9 @@ impl Scheduler {
     }
 
     fn take_given_back(&mut self, id: SessionId) {
+        // The arena's own count has what the session's backend had claimed.
+        let slot = &self.control.sessions[index_of(id) as usize];
+        slot.claimed.store(0, SeqCst);
         let event = match self.shall_end(id) {
             true => Event::Terminate(id),
             false => Event::GivenBack(id),
@@ -513,6 +516,7 @@ impl Scheduler {
     pub fn take_work(&mut self) -> usize {
         self.contexts.take_work()
             + self.begun.take_work()
+            + self.skippers.take_work()
             + std::mem::take(&mut self.actions) * work::ACTION
     }
 

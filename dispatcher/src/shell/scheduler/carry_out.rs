@@ -7,15 +7,18 @@
 use super::{AskLimits, Found, Scheduler};
 use crate::core::{
     index_of, Action, ClientOwes, Core, Ending, Event, Look, NoSession, PoolChange, PoolKey, Says,
-    SessionId, Skipped, TenantKey, Why, Word,
+    Scope, SessionId, Skipped, TenantKey, Why, Word,
 };
 use crate::protocol::opening::Failure;
 use crate::protocol::{Report, Severity};
 use crate::shell::backends::links::Claim;
 use crate::shell::link::layout::shared::*;
 use crate::shell::link::memory::context::Contexts;
+use crate::shell::link::memory::control::Control;
+use crate::shell::log::lines;
 use crate::shell::parameters::Parameters;
 use crate::shell::sessions::begun::Progress;
+use crate::shell::statistics::Own;
 use crate::shell::sys::socket;
 use std::fmt::{Display, Formatter, Result};
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
@@ -55,7 +58,8 @@ impl Scheduler {
             Action::Claim { slot, seen, id } => self.claim(slot, seen, id),
             Action::Enqueue { pool, id } => {
                 self.control.restore_name(id);
-                let event = self.queues.put(pool, id, self.sockets.fd(id));
+                let (client, now_us) = (self.sockets.fd(id), self.now.shared_us);
+                let event = self.queues.put(pool, id, client, now_us);
                 if self.queues.is_shut(pool) {
                     self.end_backends_of(pool);
                 }
@@ -122,8 +126,8 @@ impl Scheduler {
             Action::Retire(slot) => self.links.retire(slot),
             Action::Recall { slot, id } => self.links.recall(slot, id),
             Action::Evict { slot, id } => {
-                let name = self.name_in_log(id);
-                debug!("too many dedicated sessions, one is ended: {name}");
+                debug!("too many dedicated sessions, one is ended: {id:x}");
+                self.count(id, |own| own.evictions += 1);
                 self.links.evict(slot, id);
             }
             Action::Keep { tenant, keeps } => {
@@ -140,6 +144,17 @@ impl Scheduler {
                 let word = &self.control.tenants[tenant as usize].is_counted;
                 word.store(u32::from(is_counted), SeqCst);
             }
+            Action::Pause { tenant, is_paused } => {
+                let word = &self.control.tenants[tenant as usize].is_paused;
+                word.store(u32::from(is_paused), SeqCst);
+            }
+            Action::Exempt { id, is_exempt } => {
+                let flags = &self.control.sessions[index_of(id) as usize].flags;
+                match is_exempt {
+                    true => flags.fetch_or(SESSION_EXEMPT, SeqCst),
+                    false => flags.fetch_and(!SESSION_EXEMPT, SeqCst),
+                };
+            }
             Action::ShowMemoryLeft { tenant, left } => {
                 let word = &self.control.tenants[tenant as usize].memory_left;
                 word.store(left, SeqCst);
@@ -148,6 +163,8 @@ impl Scheduler {
             Action::FreeSlot(slot) => {
                 self.openings.close(slot);
                 self.links.forget(slot);
+                let (control, now_us) = (&self.control, self.now.us);
+                self.statistics.backend_ends(slot, control, now_us);
                 self.control.free_backend(slot);
             }
             Action::Offer { ticket, slots } => self.links.offer(ticket, &slots),
@@ -172,11 +189,25 @@ impl Scheduler {
                 self.asks.push(AskLimits { role, database });
             }
             Action::TellWhoIsIn { number, roles } => self.found.push(Found { number, roles }),
+            Action::TellPause { asker, state } => self.paused.push((asker, state)),
+            Action::TellPauseOver(scope) => {
+                warn!("a pause ends, as its time is over: {}", scope_in_log(scope));
+            }
             Action::TellFailure(pool) => self.tell_failure(pool),
-            Action::TellPool(change) => self.tell_pool(&change),
+            Action::TellPool(change) => {
+                let why = change.why;
+                (self.statistics).pool_changed(change.pool, why.text(), why.is_growth());
+                self.tell_pool(&change);
+            }
             Action::ForgetAllGreetings => self.greetings.forget_all(),
-            Action::PoolDropped(pool) => self.close_queue(pool),
-            Action::TenantDropped(tenant) => self.control.clear_tenant(tenant),
+            Action::PoolDropped(pool) => {
+                self.close_queue(pool);
+                self.statistics.pool_ends(pool);
+            }
+            Action::TenantDropped(tenant) => {
+                self.statistics.tenant_ends(tenant, &self.control);
+                self.control.clear_tenant(tenant);
+            }
             Action::Then(then) => self.back(Event::Then(then)),
         }
     }
@@ -188,13 +219,28 @@ impl Scheduler {
         let found = self.core.find_tenant(&key);
         let number = found.or_else(|| {
             let (user, superuser) = (key.user.clone(), key.superuser);
+            let group = (key.role_oid, key.database_oid);
+            let database = key.database.clone();
             let number = self.core.create_tenant(key)?;
+            // Tenants without sessions may have given way to it.
+            self.carry_out();
+            (self.statistics).tenant_begins(number, group, &user, &database);
+            if let Some(pool) = self.core.pool_of_tenant(number) {
+                self.statistics.pool_is_of(pool, &database);
+            }
             self.control.begin_tenant(number, &user, superuser);
             Some(number)
         });
         // Publishes the tenant's mode and limits.
         self.carry_out();
         number
+    }
+
+    /// Counts what happens to a session.
+    pub(super) fn count(&mut self, id: SessionId, what: impl FnOnce(&mut Own)) {
+        if let Some(session) = self.core.sessions().get(id) {
+            what(self.statistics.of_tenant(session.tenant()));
+        }
     }
 
     /// Takes all sessions out of the pool's queue.
@@ -217,7 +263,8 @@ impl Scheduler {
     fn claim(&mut self, slot: u32, seen: Word, id: SessionId) {
         let pool = self.core.backend(slot).map(|backend| backend.pool());
         self.control.restore_name(id);
-        let event = match self.links.claim(slot, seen, id, self.sockets.fd(id)) {
+        let (client, now_us) = (self.sockets.fd(id), self.now.shared_us);
+        let event = match self.links.claim(slot, seen, id, client, now_us) {
             Claim::Made => Event::Claimed,
             Claim::Lost => Event::ClaimLost(id),
             Claim::NotSent(error) => match pool {
@@ -260,12 +307,12 @@ impl Scheduler {
             ClientOwes::Reading { .. } => return,
         };
         self.idle_ended += 1;
-        info!(
-            "session is ended, its client {what} for {} s, and others wait in vain ({} so far): {}",
+        let line = format!(
+            "session is ended, its client {what} for {} s, and others wait in vain ({} so far)",
             idle_us / 1_000_000,
             self.idle_ended,
-            self.name_in_log(id)
         );
+        self.with_session(id, |client| lines::client(client, line.as_bytes()));
     }
 
     fn tell_failure(&self, pool: u32) {
@@ -314,24 +361,28 @@ impl Scheduler {
     }
 
     /// Continues to skip the session's request.
-    fn skip_on(&mut self, id: SessionId) {
+    pub(super) fn skip_on(&mut self, id: SessionId) {
         let Some(session) = self.core.sessions().get(id) else {
             return;
         };
         let (tenant, pool, core) = (session.tenant(), session.pool(), &self.core);
-        let (parameters, contexts) = (&self.parameters, &self.contexts);
+        let (parameters, contexts, control) = (&self.parameters, &self.contexts, &self.control);
+        let statistics = &mut self.statistics;
         let error = |why| {
             let report = skipped(core, parameters, pool, why);
-            let name = identity(core, contexts, index_of(id), tenant);
-            info!("statement refused, {name}: {report}");
+            with_client(core, contexts, control, (index_of(id), tenant), |client| {
+                lines::report(client, &report, None);
+            });
+            statistics.error(tenant, &report.sqlstate);
             report
         };
         match self.skippers.read_on(id, &self.sockets, error) {
             Progress::Waits => self.await_rest(id),
-            Progress::Over => self.nothing_asked(id),
+            Progress::Later => {}
+            Progress::Over { drops_unnamed } => self.nothing_asked(id, drops_unnamed),
             Progress::Cut => self.cut(id),
             Progress::Refused(report) => {
-                info!("session ended, {}: {report}", self.name_in_log(id));
+                self.with_session(id, |client| lines::report(client, &report, None));
                 self.sockets.say_last_word(id, &report);
                 self.cut(id);
             }
@@ -340,10 +391,13 @@ impl Scheduler {
     }
 
     /// All that the client has sent was skipped, and no part of it still needs an answer.
-    fn nothing_asked(&mut self, id: SessionId) {
+    fn nothing_asked(&mut self, id: SessionId, drops_unnamed: bool) {
         let flags = &self.control.sessions[index_of(id) as usize].flags;
-        let begun = SESSION_BEGUN | SESSION_LOOKED_AT | SESSION_LATE | SESSION_PAUSE;
-        flags.fetch_and(!begun, SeqCst);
+        let mut cleared = SESSION_BEGUN | SESSION_LOOKED_AT | SESSION_LATE | SESSION_PAUSE;
+        if drops_unnamed {
+            cleared |= SESSION_UNNAMED;
+        }
+        flags.fetch_and(!cleared, SeqCst);
         if socket::unread(self.sockets.fd(id)) > 0 {
             // The input has been read exactly up to here, so what remains may be the start of a
             // message (rest_may_begin, idle.c).
@@ -359,7 +413,7 @@ impl Scheduler {
 
     /// Ends a session with an error message to its client and a line in the log.
     pub(super) fn end_with(&mut self, id: SessionId, report: &Report) {
-        info!("session ended, {}: {report}", self.name_in_log(id));
+        self.with_session(id, |client| lines::report(client, report, None));
         self.sockets.say_last_word(id, report);
         self.tell(Event::Ended(id, Ending::Cut));
     }
@@ -370,9 +424,11 @@ impl Scheduler {
         if let Some(report) = last_word(&self.core, &self.parameters, tenant, why) {
             // The shutdown of the server must not wait for thousands of lines.
             if *why != Why::Administrator {
-                let name = self.identity_in_log(index_of(id), tenant);
-                info!("session ended, {name}: {report}");
+                self.with_client(index_of(id), tenant, |client| {
+                    lines::report(client, &report, None);
+                });
             }
+            self.statistics.error(tenant, &report.sqlstate);
             self.sockets.say_last_word(id, &report);
         }
         let how = match why {
@@ -390,14 +446,24 @@ impl Scheduler {
             let (login, _) = self.contexts.arena.record_identity(index);
             let milliseconds = (self.now.timestamp - login).max(0) / 1000;
             let seconds = milliseconds / 1000;
-            info!(
-                "disconnection: session time: {}:{:02}:{:02}.{:03} {}",
+            let time = format!(
+                "{}:{:02}:{:02}.{:03}",
                 seconds / 3600,
                 seconds / 60 % 60,
                 seconds % 60,
                 milliseconds % 1000,
-                self.identity_in_log(index, tenant),
             );
+            self.with_client(index, tenant, |client| {
+                let line = [
+                    format!("disconnection: session time: {time} user=").as_bytes(),
+                    client.user,
+                    b" database=",
+                    client.database,
+                    format!(" {}", client.address).as_bytes(),
+                ]
+                .concat();
+                lines::client(client, &line);
+            });
         }
         self.nothing_is_applied(id);
         self.contexts.end(index);
@@ -407,14 +473,28 @@ impl Scheduler {
         self.greetings.forget_session(id);
     }
 
-    /// The session's user, database and address, for a line in the log.
-    pub(super) fn name_in_log(&self, id: SessionId) -> String {
+    /// Logs something about this session, if there is one.
+    fn with_session(&self, id: SessionId, log: impl FnOnce(&lines::Client<'_>)) {
         let tenant = self.core.sessions().get(id).map(|session| session.tenant());
-        tenant.map_or_else(String::new, |it| self.identity_in_log(index_of(id), it))
+        if let Some(tenant) = tenant {
+            self.with_client(index_of(id), tenant, log);
+        }
     }
 
-    fn identity_in_log(&self, index: u32, tenant: u32) -> String {
-        identity(&self.core, &self.contexts, index, tenant)
+    /// Logs something about the session in this slot.
+    pub(super) fn with_client(
+        &self,
+        index: u32,
+        tenant: u32,
+        log: impl FnOnce(&lines::Client<'_>),
+    ) {
+        with_client(
+            &self.core,
+            &self.contexts,
+            &self.control,
+            (index, tenant),
+            log,
+        );
     }
 
     /// Has the termination of this session, which has come back, been requested?
@@ -424,16 +504,39 @@ impl Scheduler {
     }
 }
 
-/// The session's user, database and address, for a line in the log.
-fn identity(core: &Core, contexts: &Contexts, index: u32, tenant: u32) -> String {
-    let (_, address) = contexts.arena.record_identity(index);
+/// The sessions that a pause concerns, for a line in the log.
+pub(super) fn scope_in_log(scope: Scope) -> String {
+    let of = |oid: Option<u32>| oid.map_or("any".into(), |oid| oid.to_string());
+    format!(
+        "database={} role={}",
+        of(scope.database_oid),
+        of(scope.role_oid)
+    )
+}
+
+/// Logs something about the session in this slot, which is of this tenant.
+fn with_client(
+    core: &Core,
+    contexts: &Contexts,
+    control: &Control,
+    (index, tenant): (u32, u32),
+    log: impl FnOnce(&lines::Client<'_>),
+) {
+    let (since, address) = contexts.arena.record_identity(index);
+    let (pid, _) = contexts.arena.record_cancel(index);
     let (user, database) = match core.tenant_key(tenant) {
         Some(key) => (key.user.as_slice(), key.database.as_slice()),
         None => (&b""[..], &b""[..]),
     };
-    let user = String::from_utf8_lossy(user);
-    let database = String::from_utf8_lossy(database);
-    format!("user={user} database={database} {address}")
+    let application_name = control.shown_name(index);
+    log(&lines::Client {
+        address,
+        user,
+        database,
+        application_name: &application_name,
+        pid: u32::try_from(pid).unwrap_or(0),
+        since,
+    });
 }
 
 // ---- Reports --------------------------------------------------------------
@@ -446,10 +549,7 @@ pub fn last_word(core: &Core, parameters: &Parameters, tenant: u32, why: &Why) -
     let pool = core.pool_of_tenant(tenant);
     Some(match why {
         Why::Ended(_) => return None,
-        Why::Administrator => Report::fatal(
-            b"57P01",
-            "terminating connection due to administrator command",
-        ),
+        Why::Administrator => Report::terminated(),
         Why::IdleTooLong => Report::fatal(
             b"57P05",
             "terminating connection due to idle-session timeout",

@@ -11,16 +11,19 @@
 //! | `new_session` | from a client that may come in to a session, and its greeting |
 //! | `attach` | backends are opened, attach, send messages, change contexts, and end |
 //! | `views` | rows about sessions, backends and pools |
+//! | `console_rows` | the same for the console, in PgBouncer's terms |
 //!
 //! This file has the scheduler itself, and takes over settings that change elsewhere.
 
 mod attach;
 mod carry_out;
+mod console_rows;
 mod new_session;
 mod views;
 
 pub use attach::{Hello, Refusal};
-pub use new_session::NewClient;
+pub use console_rows::{ConsoleFacts, Listing, Outside};
+pub use new_session::{NewClient, TurnedAway};
 pub use views::{Rows, View};
 
 use super::backends::links::{Links, Queues};
@@ -33,17 +36,22 @@ use super::parameters::Parameters;
 use super::sessions::begun::{Begun, Heard, Skippers};
 use super::sessions::greetings::Greetings;
 use super::sessions::sockets::{Origin, Sockets};
+use super::statistics::Statistics;
 use super::sys::epoll::{self, ClientNumber, Epoll};
 use super::sys::memory;
+use crate::console::averages::Averages;
 use crate::core::{
-    index_of, Core, Ending, Event, Now, PoolLimits, PoolSettings, Roles, SessionId, Tally,
+    index_of, Core, Ending, Event, GroupKey, Now, PauseState, PauseTerms, PoolLimits, PoolSettings,
+    Roles, Scope, SessionId, Tally, TenantKey,
 };
 use anyhow::{Context as _, Result};
 use attach::Pending;
+use carry_out::scope_in_log;
 use std::collections::HashMap;
 use std::os::fd::{OwnedFd, RawFd};
-use std::sync::atomic::Ordering::SeqCst;
+use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::sync::Arc;
+use tracing::info;
 
 /// A ready queue with fewer sessions is soon empty: the kernel calls it writable at ten.
 const QUEUED_MIN: usize = 16;
@@ -74,11 +82,15 @@ pub struct Scheduler {
     links: Links,
     queues: Queues,
     openings: Openings,
+    statistics: Statistics,
+    averages: Averages,
 
     /// Questions for the launcher.
     asks: Vec<AskLimits>,
     /// Answers for the holders of databases.
     found: Vec<Found>,
+    /// Answers for statements that pause, by the numbers of their connections.
+    paused: Vec<(u32, PauseState)>,
     /// Messages of backends whose processing takes several rounds, by backend slot.
     pending: HashMap<u32, Pending>,
     /// Slots of backends whose message has been processed since the last call of
@@ -152,8 +164,11 @@ impl Scheduler {
             links: Links::new(control),
             queues: Queues::new(control, Arc::clone(&main)),
             openings: Openings::new(control.backends.len(), main),
+            statistics: Statistics::new(),
+            averages: Averages::default(),
             asks: Vec::new(),
             found: Vec::new(),
+            paused: Vec::new(),
             pending: HashMap::new(),
             heard_again: Vec::new(),
             is_stopping: false,
@@ -198,12 +213,17 @@ impl Scheduler {
         }
     }
 
-    /// A turn begins. Inspects the sessions for which the last turn had no bytes left.
+    /// A turn begins. Continues with the sessions for which the last turn had no bytes left.
     pub fn turn_begins(&mut self) {
         self.begun.turn_begins();
         while let Some((id, events)) = self.begun.take_later(&self.sockets) {
             self.session_event(id, events);
         }
+        self.skippers.turn_begins();
+        while let Some(id) = self.skippers.take_later() {
+            self.skip_on(id);
+        }
+        self.carry_out();
     }
 
     /// Called in each tick.
@@ -225,6 +245,15 @@ impl Scheduler {
             self.tell(Event::Ended(id, Ending::Cut));
         }
         self.links.poke_damaged();
+        // Any process of the server may have written these, and a backend would hold requests.
+        for (tenant, is_paused) in self.core.paused_tenants() {
+            let word = &self.control.tenants[tenant as usize].is_paused;
+            if word.load(Relaxed) != u32::from(is_paused) {
+                word.store(u32::from(is_paused), SeqCst);
+            }
+        }
+        self.statistics.sweep(&self.control, self.now.us);
+        self.mark_averages();
         self.tell(Event::Sweep);
     }
 
@@ -238,6 +267,7 @@ impl Scheduler {
             || self.links.has_failed()
             || self.contexts.has_work()
             || self.begun.has_later()
+            || self.skippers.has_later()
     }
 
     /// The server or this dispatcher stops: sessions that no backend serves end at once.
@@ -338,14 +368,27 @@ impl Scheduler {
 
     /// Has a session this process ID?
     pub fn has_pid(&self, pid: i32) -> bool {
-        let index = self.control.slot_of_pid(pid);
-        let id = index.and_then(|index| self.core.sessions().in_slot(index));
-        id.is_some_and(|id| self.contexts.arena.record_cancel(index_of(id)).0 == pid)
+        self.session_of_pid(pid).is_some()
     }
 
     /// Sockets of sessions closed since the start.
     pub fn closed_sockets(&self) -> u64 {
         self.sockets.closed()
+    }
+
+    /// A client wants the session's query cancelled.
+    pub fn count_cancel(&mut self, id: SessionId) {
+        self.count(id, |own| own.cancels += 1);
+    }
+
+    /// A login was refused; None: its role or database does not exist, or is not known.
+    pub fn login_refused(&mut self, group: Option<GroupKey>, sqlstate: &[u8]) {
+        self.statistics.refused(group, sqlstate);
+    }
+
+    /// All counts begin anew at this time.
+    pub fn reset_statistics(&mut self, timestamp: i64) {
+        self.statistics.reset(&self.control, timestamp);
     }
 
     pub fn counts(&self) -> Counts {
@@ -490,5 +533,81 @@ impl Scheduler {
 
     pub fn take_found(&mut self) -> Vec<Found> {
         std::mem::take(&mut self.found)
+    }
+
+    // ---- pauses ------------------------------------------------------------
+
+    /// A statement pauses sessions (core/pause.rs). `take_paused` returns the answers.
+    pub fn pause(&mut self, number: u32, terms: PauseTerms) {
+        info!("a pause begins: {}", scope_in_log(terms.scope));
+        self.core.pause(number, terms);
+        self.carry_out();
+    }
+
+    /// The statement asks again what is in the way.
+    pub fn ask_pause(&mut self, number: u32) {
+        self.core.ask_pause(number);
+        self.carry_out();
+    }
+
+    /// Ends the pauses of this scope; returns their number.
+    pub fn resume(&mut self, scope: Scope) -> usize {
+        info!("sessions are resumed: {}", scope_in_log(scope));
+        let ended = self.core.resume(scope);
+        self.carry_out();
+        ended
+    }
+
+    /// The console's RECONNECT: of one database, or of all.
+    pub fn reconnect(&mut self, database_oid: Option<u32>) {
+        self.core.reconnect(database_oid);
+    }
+
+    /// Has a database (None: any) backends that are to leave?
+    pub fn has_leaving_backends(&self, database_oid: Option<u32>) -> bool {
+        let mut slots = 0..self.control.backends.len() as u32;
+        let is_in = |slot: u32| {
+            let backend = self.core.backend(slot);
+            let key = backend.and_then(|backend| self.core.pool_key(backend.pool()));
+            key.is_some_and(|key| database_oid.is_none_or(|oid| oid == key.database_oid))
+        };
+        slots.any(|slot| is_in(slot) && self.core.is_to_leave(slot))
+    }
+
+    /// Ends the sessions among the next `most` slots that are in this database; None: in any.
+    /// Returns how many slots were looked at, 0 at the end.
+    pub fn terminate_some(&mut self, database: Option<u32>, next: &mut u32, most: u32) -> u32 {
+        let end = self.core.sessions().slots_used();
+        let to = end.min(next.saturating_add(most));
+        let slots = *next..to;
+        *next = to;
+        for index in slots.clone() {
+            let id = self.core.sessions().in_slot(index);
+            let key = id.and_then(|id| self.core.key_of(id));
+            let is_in = |key: &TenantKey| database.is_none_or(|oid| oid == key.database_oid);
+            if let Some(id) = id.filter(|_| key.is_some_and(|key| is_in(key))) {
+                self.terminate(id);
+            }
+        }
+        slots.len() as u32
+    }
+
+    /// Ends a session as pg_terminate_backend() does: a backend that has the session, or takes it
+    /// later, looks at its identity.
+    pub fn terminate(&mut self, id: SessionId) {
+        let identity = &self.control.identities[index_of(id) as usize];
+        identity.terminate.store(id, SeqCst);
+        self.tell(Event::Terminate(id));
+    }
+
+    /// The session that shows this process ID.
+    pub fn session_of_pid(&self, pid: i32) -> Option<SessionId> {
+        let index = self.control.slot_of_pid(pid)?;
+        let id = self.core.sessions().in_slot(index)?;
+        (self.contexts.arena.record_cancel(index).0 == pid).then_some(id)
+    }
+
+    pub fn take_paused(&mut self) -> Vec<(u32, PauseState)> {
+        std::mem::take(&mut self.paused)
     }
 }

@@ -11,6 +11,7 @@ use crate::shell::link::layout::shared::*;
 use crate::shell::link::layout::{Item, LoginMarks, SessionRecord};
 use crate::shell::link::memory::arena::Content;
 use crate::shell::link::memory::control::NO_COUNTER;
+use crate::shell::log::lines;
 use crate::shell::sessions::greetings::{
     clean_ascii, sort_out, Authenticated, Beginning, Greeting, Kind, Learning, Security, Settings,
     Told, APPLICATION_NAME,
@@ -19,7 +20,7 @@ use crate::shell::sessions::sockets::Origin;
 use crate::shell::sys::socket::{self, Address};
 use crate::shell::tls::HandedEnd;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
-use tracing::{info, warn};
+use tracing::warn;
 
 /// A greeting with more items is not kept: a copy would take too long.
 const MOST_ITEMS: usize = 4096;
@@ -32,6 +33,8 @@ pub struct NewClient {
     pub local: Option<Address>,
     /// Is its socket in the main thread's epoll?
     pub watched: bool,
+    /// How long its login took, in microseconds.
+    pub took_us: u64,
     pub startup: Startup,
     pub role: u32,
     pub database: u32,
@@ -49,12 +52,22 @@ pub struct NewClient {
     pub principal: Option<Vec<u8>>,
     /// How the client has proved its identity, if it had to.
     pub authenticated: Option<Authenticated>,
+    /// The line with which log_connections logs that the client is authorized.
+    pub authorized: Option<Vec<u8>>,
     /// Bytes to send before anything else; they end with AuthenticationOk.
     pub out: Vec<u8>,
 }
 
-/// A client that could not become a session, the bytes still to be sent to it, and the error.
-pub type TurnedAway = (HandedEnd, Vec<u8>, Report);
+/// A client that could not become a session.
+pub struct TurnedAway {
+    pub socket: HandedEnd,
+    /// Bytes still to be sent to it.
+    pub out: Vec<u8>,
+    /// The error.
+    pub report: Report,
+    pub user: Vec<u8>,
+    pub database: Vec<u8>,
+}
 
 impl Scheduler {
     /// Makes a session of a client.
@@ -69,9 +82,19 @@ impl Scheduler {
             ..
         } = client;
         let server_major = self.parameters.server_major();
+        let (user, database) = (startup.user.clone(), startup.database.clone());
+        let turn_away = |socket, out, report| {
+            Box::new(TurnedAway {
+                socket,
+                out,
+                report,
+                user: user.clone(),
+                database,
+            })
+        };
         let settings = match self.settings_of(&mut startup) {
             Ok(settings) => settings,
-            Err(report) => return Err(Box::new((socket, out, report))),
+            Err(report) => return Err(turn_away(socket, out, report)),
         };
         let key = TenantKey {
             user: startup.user,
@@ -84,20 +107,19 @@ impl Scheduler {
         };
         // Checked before a tenant is created for the client.
         if let Err(why) = self.core.may_come_in(&key, client.max_sessions) {
-            return Err(Box::new((socket, out, no_session(&key.user, why))));
+            return Err(turn_away(socket, out, no_session(&user, why)));
         }
-        let user = key.user.clone();
         let Some(number) = self.tenant_for(key) else {
             let report = no_session(&user, NoSession::Full)
                 .with_detail("There are as many roles and databases in use as there can be.");
-            return Err(Box::new((socket, out, report)));
+            return Err(turn_away(socket, out, report));
         };
         let fd = socket.fd();
         let tls = socket.tls().cloned();
         let begun = self.core.begin_session(number, &self.control);
         let (Ok(id), Some(tenant)) = (begun, self.core.tenant_key(number).cloned()) else {
             let why = begun.err().unwrap_or(NoSession::Full);
-            return Err(Box::new((socket, out, no_session(&user, why))));
+            return Err(turn_away(socket, out, no_session(&user, why)));
         };
         let origin = Origin::of(&address);
         self.sockets.insert(id, socket.into_socket(), origin);
@@ -157,6 +179,12 @@ impl Scheduler {
         slot.state_since_us.store(self.now.shared_us, Relaxed);
         slot.state.store(STATE_LOGIN, SeqCst);
         self.begun_sessions += 1;
+        let own = self.statistics.of_tenant(number);
+        own.logins += 1;
+        own.tls_logins += u64::from(tls.is_some());
+        if let Some(pool) = self.core.pool_of_tenant(number) {
+            (self.statistics).login_took(pool, self.now.us, client.took_us);
+        }
         let application_name = settings.application_name;
         let cleaned = (application_name.as_ref()).map(|name| clean_ascii(name, server_major));
         let cleaned = cleaned.as_deref();
@@ -166,16 +194,15 @@ impl Scheduler {
             principal: client.principal.as_deref(),
         };
         (self.control).show_identity(index, &record, &kind.tenant, shown, &security);
-        if self.parameters.log_authorization {
-            let name =
-                cleaned.map(|name| format!(" application_name={}", String::from_utf8_lossy(name)));
-            info!(
-                "connection authorized: user={} database={}{}{}",
-                String::from_utf8_lossy(&kind.tenant.user),
-                String::from_utf8_lossy(&kind.tenant.database),
-                name.unwrap_or_default(),
-                security.for_log(server_major),
-            );
+        if let Some(line) = client.authorized {
+            // The server writes the line before it takes the application_name over.
+            self.with_client(index, number, |client| {
+                let client = lines::Client {
+                    application_name: b"",
+                    ..*client
+                };
+                lines::client(&client, &line);
+            });
         }
         let is_ordinary = !client.must_be_greeted && Kind::is_ordinary(cleaned);
         let kept = (self.greetings.of(&kind, &settings_marks, names_generation))

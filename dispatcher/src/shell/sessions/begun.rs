@@ -386,7 +386,13 @@ fn start_of(fd: RawFd, available: usize) -> Start {
 // next request.
 
 /// Bytes skipped for one session before others get their turn.
-const BYTES_A_ROUND: usize = 1 << 20;
+const BYTES_A_ROUND: usize = 256 << 10;
+/// Bytes skipped in one turn, for all sessions; the remaining sessions wait for the next turn.
+const SKIPPED_A_TURN: usize = 1 << 20;
+/// Bytes for which a session counts in a turn that has sent fewer.
+const SKIPPED_AT_LEAST: usize = 4 << 10;
+/// Bytes skipped in a piece of work (events.rs).
+const SKIPPED_A_PIECE: usize = 512;
 
 /// A session whose request is being skipped.
 struct Skipping {
@@ -399,8 +405,13 @@ struct Skipping {
 pub enum Progress {
     /// More input is needed: call again at the next event of the socket.
     Waits,
+    /// No bytes of this turn are left: `take_later` returns the session in a later turn.
+    Later,
     /// All that the client has sent was skipped, and no part of it still needs an answer.
-    Over,
+    Over {
+        /// The request would have dropped the unnamed statement before it failed.
+        drops_unnamed: bool,
+    },
     /// The connection is of no more use.
     Cut,
     /// The connection is of no more use after this error has been sent.
@@ -413,9 +424,37 @@ pub enum Progress {
 #[derive(Default)]
 pub struct Skippers {
     requests: HashMap<SessionId, Skipping>,
+    /// Sessions whose requests are read in a later turn. Some of them may have ended.
+    later: VecDeque<SessionId>,
+    /// Bytes that may still be skipped in this turn.
+    bytes_left: usize,
+    /// Work done since the last call of `take_work`, in pieces.
+    work: usize,
 }
 
 impl Skippers {
+    /// A turn of the loop begins.
+    pub fn turn_begins(&mut self) {
+        self.bytes_left = SKIPPED_A_TURN;
+    }
+
+    /// The next session that had to wait for this turn.
+    pub fn take_later(&mut self) -> Option<SessionId> {
+        if self.bytes_left == 0 {
+            return None;
+        }
+        self.later.pop_front()
+    }
+
+    pub fn has_later(&self) -> bool {
+        !self.later.is_empty()
+    }
+
+    /// Work done since the last call, in pieces.
+    pub fn take_work(&mut self) -> usize {
+        std::mem::take(&mut self.work)
+    }
+
     /// The caller then calls `read_on`, or waits for the next event of the socket.
     pub fn begin(&mut self, id: SessionId, why: Skipped) {
         let skipper = RequestSkipper::new();
@@ -431,12 +470,17 @@ impl Skippers {
         &mut self,
         id: SessionId,
         sockets: &Sockets,
-        error: impl Fn(Skipped) -> Report,
+        mut error: impl FnMut(Skipped) -> Report,
     ) -> Progress {
         let Some(Skipping { why, skipper }) = self.requests.get_mut(&id) else {
             return Progress::None;
         };
-        let mut left = BYTES_A_ROUND;
+        if self.bytes_left == 0 {
+            self.later.push_back(id);
+            return Progress::Later;
+        }
+        let mut left = BYTES_A_ROUND.min(self.bytes_left);
+        self.bytes_left = self.bytes_left.saturating_sub(SKIPPED_AT_LEAST);
         let mut buffer = [0; 16 * 1024];
         while left > 0 {
             let room = skipper.wanted().min(buffer.len());
@@ -448,12 +492,16 @@ impl Skippers {
                         Progress::Waits
                     } else {
                         self.requests.remove(&id);
-                        Progress::Over
+                        Progress::Over {
+                            drops_unnamed: false,
+                        }
                     };
                 }
                 Err(_) => return Progress::Cut,
             };
             left = left.saturating_sub(length);
+            self.bytes_left = self.bytes_left.saturating_sub(length);
+            self.work += length / SKIPPED_A_PIECE;
             let passed = skipper.feed(&buffer[..length]);
             overwrite(&mut buffer[..length]);
             match passed {
@@ -477,12 +525,72 @@ impl Skippers {
                     if !sockets.send(id, &out) {
                         return Progress::Cut;
                     }
+                    let drops_unnamed = skipper.drops_unnamed();
                     self.requests.remove(&id);
-                    return Progress::Over;
+                    return Progress::Over { drops_unnamed };
                 }
                 Err(SkipError::Unknown(report)) => return Progress::Refused(report),
             }
         }
         Progress::Waits
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::core::SessionId;
+    use crate::shell::sys::epoll::ClientNumber;
+    use std::os::fd::AsRawFd;
+    use std::sync::Arc;
+
+    /// No other descriptor of the tests has this number.
+    const FREE_NUMBER: RawFd = 900;
+    const LONG_QUERY: [u8; 5] = [b'Q', 0, 100, 0, 0];
+    const SENT: usize = 100_000;
+
+    #[test]
+    fn all_requests_that_are_skipped_share_the_bytes_of_a_turn() {
+        let number = Arc::new(ClientNumber::reserve(FREE_NUMBER).unwrap());
+        let mut sockets = Sockets::new(number, Vec::new());
+        let mut skippers = Skippers::default();
+        let mut clients = Vec::new();
+        for index in 0..50 {
+            let id = 1 << 32 | index as SessionId;
+            let (near, far) = socket::pair().unwrap();
+            let request = [&LONG_QUERY[..], &vec![b'x'; SENT - LONG_QUERY.len()]].concat();
+            assert_eq!(socket::send(far.as_raw_fd(), &request).unwrap(), SENT);
+            sockets.insert(id, near, None);
+            skippers.begin(id, Skipped::Cancelled);
+            clients.push((id, far));
+        }
+        let unread = |sockets: &Sockets| -> usize {
+            let all = clients
+                .iter()
+                .map(|(id, _)| socket::unread(sockets.fd(*id)));
+            all.sum()
+        };
+        let no_error = |_| unreachable!("no request is read to its end");
+        let mut left = unread(&sockets);
+        assert_eq!(left, 50 * SENT);
+        skippers.turn_begins();
+        for (id, _) in &clients {
+            skippers.read_on(*id, &sockets, no_error);
+        }
+        let mut turns = 1;
+        while skippers.has_later() {
+            let now = unread(&sockets);
+            assert!(now < left && left - now <= SKIPPED_A_TURN);
+            assert!(skippers.take_work() > 0);
+            left = now;
+            skippers.turn_begins();
+            while let Some(id) = skippers.take_later() {
+                skippers.read_on(id, &sockets, no_error);
+            }
+            turns += 1;
+        }
+        assert_eq!(turns, (50 * SENT).div_ceil(SKIPPED_A_TURN));
+        // The client's next event continues with what no bytes were left for.
+        assert!(unread(&sockets) < 50 * SENT - (turns - 1) * SKIPPED_A_TURN);
     }
 }

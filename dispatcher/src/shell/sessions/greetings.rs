@@ -27,7 +27,8 @@ use std::sync::Arc;
 pub type Setting = (Vec<u8>, Vec<u8>);
 
 pub const APPLICATION_NAME: &[u8] = b"application_name";
-/// Greetings kept, one for each kind of session; when there are more, all are dropped.
+/// Greetings kept, one for each kind of session; when there are more, those of the role that has
+/// most are dropped.
 const MOST_GREETINGS: usize = 1000;
 /// Room for an application_name, with its message around it.
 const USUAL_NAME_BYTES: usize = 96;
@@ -185,6 +186,8 @@ pub struct Learning {
 #[derive(Default)]
 pub struct Greetings {
     kept: HashMap<Kind, Arc<Greeting>>,
+    /// The number of kept greetings of each role that has any, by the role's OID.
+    of_roles: HashMap<u32, usize>,
     /// At most one entry for each session.
     learning: HashMap<SessionId, Learning>,
     not_before_us: u64,
@@ -195,8 +198,7 @@ pub struct Greetings {
 
 impl Greetings {
     pub fn configuration_changed(&mut self, now_us: u64) {
-        self.kept.clear();
-        self.learning.clear();
+        self.forget_all();
         self.not_before_us = now_us + RELOAD_GRACE_US;
     }
 
@@ -211,7 +213,7 @@ impl Greetings {
             return;
         }
         let changed = changed(self.login_generation, generation);
-        self.kept.retain(|kind, greeting| {
+        self.retain(|kind, greeting| {
             !(changed.concerns(&kind.marks)
                 || (greeting.of_roles && changed.has_roles())
                 || (greeting.of_memberships && changed.has_memberships()))
@@ -222,8 +224,19 @@ impl Greetings {
     }
 
     pub fn forget_all(&mut self) {
-        self.kept.clear();
+        self.retain(|_, _| false);
         self.learning.clear();
+    }
+
+    fn retain(&mut self, is_good: impl Fn(&Kind, &Greeting) -> bool) {
+        let of_roles = &mut self.of_roles;
+        self.kept.retain(|kind, greeting| {
+            let stays = is_good(kind, greeting);
+            if !stays {
+                count_down(of_roles, kind.tenant.role_oid);
+            }
+            stays
+        });
     }
 
     pub fn forget_session(&mut self, id: SessionId) {
@@ -268,9 +281,23 @@ impl Greetings {
 
     pub fn keep(&mut self, kind: Kind, greeting: Greeting) {
         if self.kept.len() >= MOST_GREETINGS {
-            self.kept.clear();
+            // A role with many kinds of sessions drops its own.
+            let most = self.of_roles.iter().max_by_key(|(_, count)| **count);
+            if let Some(role) = most.map(|(role, _)| *role) {
+                self.retain(|kind, _| kind.tenant.role_oid != role);
+            }
         }
-        self.kept.insert(kind, Arc::new(greeting));
+        let role = kind.tenant.role_oid;
+        if self.kept.insert(kind, Arc::new(greeting)).is_none() {
+            *self.of_roles.entry(role).or_default() += 1;
+        }
+    }
+}
+
+fn count_down(counts: &mut HashMap<u32, usize>, role: u32) {
+    let left = counts.remove(&role).unwrap_or_default().saturating_sub(1);
+    if left > 0 {
+        counts.insert(role, left);
     }
 }
 
@@ -409,6 +436,22 @@ impl Control {
         self.pids[place].load(Relaxed).checked_sub(1)
     }
 
+    /// The application_name of the session in this slot, as its identity shows it.
+    pub fn shown_name(&self, index: u32) -> Vec<u8> {
+        let shown = &self.identities[index as usize].application_name;
+        let bytes = shown.iter().map(|byte| byte.load(Relaxed));
+        bytes.take_while(|byte| *byte != 0).collect()
+    }
+
+    /// The TLS version and cipher of the session in this slot; empty without TLS.
+    pub fn shown_tls(&self, index: u32) -> String {
+        let tls = &self.identities[index as usize].tls;
+        match tls.in_use.load(Relaxed) {
+            0 => String::new(),
+            _ => format!("{}/{}", text_of(&tls.version), text_of(&tls.cipher)),
+        }
+    }
+
     /// Publishes the identity: from here on the server's processes know the session.
     pub fn show_identity(
         &self,
@@ -446,6 +489,12 @@ impl Control {
         used.fetch_max(index + 1, SeqCst);
         identity.id.store(record.id, SeqCst);
     }
+}
+
+fn text_of(shown: &[AtomicU8]) -> String {
+    let bytes = shown.iter().map(|byte| byte.load(Relaxed));
+    let bytes: Vec<u8> = bytes.take_while(|byte| *byte != 0).collect();
+    String::from_utf8_lossy(&bytes).into_owned()
 }
 
 /// Copies as much of the text as fits, and NUL.
@@ -519,6 +568,59 @@ mod tests {
         let both = [setting("work_mem", "1"), setting("WORK_MEM", "2")];
         assert_eq!(sorted.options, both);
         assert_eq!(sorted.backend_only, [setting("post_auth_delay", "0")]);
+    }
+
+    fn keep(greetings: &mut Greetings, role: u32, options: Vec<Setting>) -> Kind {
+        let kind = Kind {
+            tenant: Arc::new(TenantKey {
+                role_oid: role,
+                user: b"role".to_vec(),
+                database: b"db".to_vec(),
+                database_oid: 5,
+                superuser: false,
+                options: Vec::new(),
+                is_apart: false,
+            }),
+            options,
+            has_application_name: false,
+            is_local: false,
+            is_relayed: false,
+            marks: LoginMarks::default(),
+        };
+        let greeting = Greeting {
+            items: Vec::new(),
+            settings_marks: SettingsMarks::default(),
+            start_settings: 0,
+            told: Told::new(b"", b""),
+            idle_session_timeout_ms: 0,
+            keepalives: (Keepalives::default(), Keepalives::default()),
+            names_generation: None,
+            of_roles: false,
+            of_memberships: false,
+        };
+        greetings.keep(kind.clone(), greeting);
+        kind
+    }
+
+    #[test]
+    fn a_role_with_many_kinds_of_sessions_drops_its_own_greetings() {
+        let mut greetings = Greetings::default();
+        let others: Vec<Kind> = (100..200)
+            .map(|role| keep(&mut greetings, role, Vec::new()))
+            .collect();
+        for number in 0..5 * MOST_GREETINGS {
+            let options = vec![setting("a.b", &number.to_string())];
+            let last = keep(&mut greetings, 7, options);
+            assert!(greetings.kept.contains_key(&last));
+            assert!(greetings.kept.len() <= MOST_GREETINGS);
+            assert!(others.iter().all(|kind| greetings.kept.contains_key(kind)));
+        }
+        let counted: usize = greetings.of_roles.values().sum();
+        assert_eq!(counted, greetings.kept.len());
+        keep(&mut greetings, 100, Vec::new());
+        assert_eq!(greetings.of_roles[&100], 1);
+        greetings.forget_all();
+        assert!(greetings.kept.is_empty() && greetings.of_roles.is_empty());
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! OpenSSL functions that the `openssl` crate does not offer: a certificate's names and
-//! signature, the certificates that a client has sent, Diffie-Hellman parameters, and the keys
-//! of a key exchange.
+//! signature, the certificates that a client has sent, Diffie-Hellman parameters, the keys of a
+//! key exchange, and changes of keys.
 
 use foreign_types::ForeignTypeRef;
 use openssl::asn1::Asn1StringRef;
@@ -242,4 +242,28 @@ pub fn forget_exchange_keys(ssl: &SslRef) {
     }
     // Errors of these calls do not concern the session, so they are discarded.
     let _ = openssl::error::ErrorStack::get();
+}
+
+// ---- Changes of keys ------------------------------------------------------
+
+// openssl/ssl.h, of 1.1.1 and 3: SSL_clear_mode.
+const CTRL_CLEAR_MODE: c_int = 78;
+
+/// Makes SSL_read return after the client has changed its keys, even if more input is there
+/// (ssl3_read_bytes in rec_layer_s3.c). By default it would go on until it finds data.
+pub fn return_after_key_change(ssl: &SslRef) {
+    let mode = ffi::SSL_MODE_AUTO_RETRY;
+    // SAFETY: the session lives through the call, which takes no pointer.
+    unsafe { ffi::SSL_ctrl(ssl.as_ptr(), CTRL_CLEAR_MODE, mode, std::ptr::null_mut()) };
+}
+
+/// Changes the keys of this side. The message that announces it is sent with the next data.
+#[cfg(test)]
+pub fn change_keys(ssl: &SslRef) {
+    extern "C" {
+        fn SSL_key_update(ssl: *mut ffi::SSL, kind: c_int) -> c_int;
+    }
+    const NOT_REQUESTED: c_int = 0;
+    // SAFETY: the session lives through the call.
+    assert_eq!(unsafe { SSL_key_update(ssl.as_ptr(), NOT_REQUESTED) }, 1);
 }

@@ -67,6 +67,18 @@ pub fn end(pidfd: &OwnedFd) -> io::Result<()> {
     signal(pidfd, libc::SIGTERM)
 }
 
+/// Asks the postmaster to read its configuration again.
+pub fn reload(pidfd: &OwnedFd) -> io::Result<()> {
+    signal(pidfd, libc::SIGHUP)
+}
+
+/// Names the process for `ps` and `top`. Executed by a descriptor, it would have the number as
+/// its name (before Linux 6.14).
+pub fn name_process(name: &std::ffi::CStr) {
+    // SAFETY: `name` ends with a NUL, and lives through the call.
+    unsafe { libc::prctl(libc::PR_SET_NAME, name.as_ptr()) };
+}
+
 /// Ignores SIGHUP and SIGPIPE. SIGTERM, SIGINT and SIGQUIT are read from the descriptor that is
 /// returned.
 pub fn signals() -> io::Result<OwnedFd> {

@@ -15,7 +15,7 @@
 //! |---|---|
 //! | the client says it will send no more (close_notify), or closes its side | what it sent before is delivered, then the far end reads EOF; answers still go to the client |
 //! | the client's connection is reset, or its TLS is broken | both ends are closed |
-//! | the client sends much without any data | both ends are closed |
+//! | the client sends much without any data, or changes its keys too often | both ends are closed |
 //! | no process has the far end | earlier bytes are delivered, then close_notify and the end |
 
 use super::Facts;
@@ -35,8 +35,14 @@ const READS_A_TURN: usize = 4;
 const MOST_UNSENT_BYTES: usize = 4 * BUFFER_BYTES;
 
 /// A client that has sent more than this without any data serves no purpose. The longest record
-/// has fewer bytes, and a change of keys has 27, which costs some 20 us.
+/// has fewer bytes.
 const MOST_BYTES_WITHOUT_DATA: usize = 20 * 1024;
+/// Changes of keys (KeyUpdate) that a client may cause at once. One that requests a change of the
+/// relay's keys counts twice. Each message has 27 bytes and costs 10 us, twice that with a request.
+const SPARE_KEY_CHANGES: usize = 128;
+/// For this much data the client may cause one more change. Ciphers need a change after
+/// gigabytes.
+const DATA_FOR_A_KEY_CHANGE: usize = 16 * 1024;
 
 /// Both ends of the relay. No call waits.
 pub trait Ends {
@@ -100,6 +106,10 @@ pub struct Relay {
     bytes_left: u64,
     /// Bytes that the client has sent since the last data.
     bytes_without_data: usize,
+    /// Bytes of data that the client has sent.
+    data_bytes: usize,
+    /// How many changes of keys the client may still cause.
+    key_changes_left: usize,
     /// Decrypted bytes of the client that the far end has not taken.
     to_backend: Plaintext,
     /// `secure` may hold more bytes, because the far end took no more.
@@ -119,6 +129,8 @@ impl Relay {
                 most_bytes
             },
             bytes_without_data: 0,
+            data_bytes: 0,
+            key_changes_left: SPARE_KEY_CHANGES,
             to_backend: Plaintext::default(),
             has_undelivered: false,
             client_ended: false,
@@ -317,6 +329,7 @@ impl Relay {
             };
             let is_drained = length < buffers.wire.len();
             self.bytes_without_data += length;
+            let data_before = self.data_bytes;
             self.secure.lend(&mut buffers.wire, length);
             let delivered = self.deliver(ends, buffers);
             self.secure.give_back(&mut buffers.wire);
@@ -324,8 +337,10 @@ impl Relay {
                 let why = "SSL error: the client sends much, and no data";
                 return Turn::Over(Some(why.into()));
             }
+            // Short records cost as much as long ones.
+            let is_mostly_data = self.data_bytes - data_before >= length / 2;
             match delivered {
-                Ok(true) if !is_drained => {}
+                Ok(true) if !is_drained && is_mostly_data => {}
                 Ok(_) => return Turn::Going,
                 Err(turn) => return turn,
             }
@@ -366,11 +381,17 @@ impl Relay {
                 };
                 match came {
                     Came::Data(more) => length += more,
+                    Came::KeyChange if self.key_changes_left > 0 => self.key_changes_left -= 1,
+                    Came::KeyChange => {
+                        overwrite(&mut buffers.clear[..length]);
+                        let why = "SSL error: the client changes its keys too often";
+                        return Err(Turn::Over(Some(why.into())));
+                    }
                     Came::Nothing | Came::End => break,
                 }
             }
             if length > 0 {
-                self.bytes_without_data = 0;
+                self.count_data(length);
                 let bytes = &mut buffers.clear[..length];
                 match ends.write_backend(bytes) {
                     Ok(taken) if taken == length => {}
@@ -399,6 +420,14 @@ impl Relay {
                 return Ok(true);
             }
         }
+    }
+
+    fn count_data(&mut self, length: usize) {
+        let before = self.data_bytes / DATA_FOR_A_KEY_CHANGE;
+        self.data_bytes += length;
+        let earned = self.data_bytes / DATA_FOR_A_KEY_CHANGE - before;
+        self.key_changes_left = SPARE_KEY_CHANGES.min(self.key_changes_left + earned);
+        self.bytes_without_data = 0;
     }
 
     /// Ends the direction to the far end once all bytes have been delivered.
@@ -498,6 +527,9 @@ pub enum Came {
     Data(usize),
     /// More encrypted bytes are needed.
     Nothing,
+    /// The client has changed its keys, or OpenSSL has changed its own as the client requested
+    /// (KeyUpdate). If no input follows, the result is `Nothing` instead.
+    KeyChange,
     /// The client says that it will send no more (close_notify).
     End,
 }
@@ -510,6 +542,7 @@ pub struct Secure {
 impl Secure {
     /// `open` makes OpenSSL's session.
     pub fn new(open: impl FnOnce() -> Result<Ssl, ErrorStack>) -> Result<Secure, String> {
+        let open = || open().inspect(|ssl| openssl_functions::return_after_key_change(ssl));
         TlsSession::new(open, Wire::default())
             .map(|session| Secure { session })
             .map_err(|error| format!("could not initialize SSL connection: {error}"))
@@ -569,7 +602,10 @@ impl Secure {
             Ok(0) => Ok(Came::Nothing),
             Ok(length) => Ok(Came::Data(length)),
             Err(error) => match error.code() {
-                ErrorCode::WANT_READ | ErrorCode::WANT_WRITE => Ok(Came::Nothing),
+                ErrorCode::WANT_READ | ErrorCode::WANT_WRITE if self.is_exhausted() => {
+                    Ok(Came::Nothing)
+                }
+                ErrorCode::WANT_READ | ErrorCode::WANT_WRITE => Ok(Came::KeyChange),
                 ErrorCode::ZERO_RETURN => Ok(Came::End),
                 _ => Err(why(&error)),
             },

@@ -320,3 +320,77 @@ fn what_comes_with_the_end_of_a_handshake_is_none_of_its_bytes() {
     assert_eq!(scene.over, None);
     assert_eq!(scene.world.to_backend.bytes, pattern(9_000));
 }
+
+impl Scene {
+    /// The client changes its keys so many times, and then sends this.
+    fn changes_keys(&mut self, count: usize, then: &[u8]) {
+        for _ in 0..count {
+            openssl_functions::change_keys(self.client.ssl());
+            self.client.do_handshake().unwrap();
+        }
+        if !then.is_empty() {
+            self.client.ssl_write(then).unwrap();
+        }
+    }
+}
+
+#[test]
+fn client_that_changes_its_keys_now_and_then_is_served() {
+    let mut scene = Scene::open(300_000, SslVersion::TLS1_3);
+    for _ in 0..10 {
+        scene.changes_keys(5, b"x");
+        scene.carry(true);
+    }
+    for _ in 0..100 {
+        scene.changes_keys(1, &pattern(DATA_FOR_A_KEY_CHANGE));
+        scene.carry(true);
+    }
+    assert_eq!(scene.over, None);
+    let sent = 10 + 100 * DATA_FOR_A_KEY_CHANGE;
+    let mut up = 0;
+    for _ in 0..100 {
+        up += std::mem::take(&mut scene.world.to_backend.bytes).len();
+        scene.carry(true);
+    }
+    assert_eq!(up, sent);
+}
+
+#[test]
+fn a_byte_of_data_pays_for_no_change_of_keys() {
+    let mut scene = Scene::open(300_000, SslVersion::TLS1_3);
+    let mut pieces = 0;
+    while scene.over.is_none() {
+        scene.changes_keys(20, b"x");
+        scene.carry(true);
+        pieces += 1;
+        assert!(pieces * 20 <= SPARE_KEY_CHANGES + 20);
+    }
+    let over = format!("{:?}", scene.over);
+    assert!(over.contains("changes its keys too often"), "{over}");
+}
+
+#[test]
+fn all_that_one_read_brings_costs_few_changes_of_keys() {
+    let mut scene = Scene::open(300_000, SslVersion::TLS1_3);
+    for _ in 0..10 {
+        scene.changes_keys(100, b"x");
+    }
+    scene.carry(true);
+    let over = format!("{:?}", scene.over);
+    assert!(over.contains("changes its keys too often"), "{over}");
+}
+
+#[test]
+fn a_turn_of_short_records_is_a_single_read() {
+    for (length, reads) in [(1, 1), (10_000, READS_A_TURN)] {
+        let mut scene = Scene::open(300_000, SslVersion::TLS1_3);
+        let mut sent = 0;
+        while sent < 2 * READS_A_TURN * BUFFER_BYTES {
+            scene.client.ssl_write(&pattern(length)).unwrap();
+            sent = scene.client.get_mut().output.len();
+        }
+        scene.carry(false);
+        let left = scene.world.from_client.bytes.len();
+        assert_eq!(sent - left, reads * BUFFER_BYTES, "{length}");
+    }
+}

@@ -16,6 +16,7 @@ use crate::shell::batch_scheduling::{client_has_computed, BatchScheduling};
 use crate::shell::sys::epoll::{self, Epoll};
 use crate::shell::sys::openssl_memory::prefetch;
 use crate::shell::sys::{process, socket};
+use std::collections::BTreeSet;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::mpsc::{self, RecvTimeoutError, TryRecvError};
@@ -33,9 +34,6 @@ const HANDSHAKES_ALONE: usize = 4;
 const LAST_BYTES_TIMEOUT: Duration = Duration::from_secs(30);
 /// How often the clients that are to receive their last bytes are inspected, in milliseconds.
 const LOOK_MS: i32 = 1000;
-/// How long all last bytes together may take when this program ends.
-const END_TIMEOUT: Duration = Duration::from_secs(3);
-
 /// Event data of the eventfd.
 const WAKE: u64 = u64::MAX;
 
@@ -121,14 +119,14 @@ impl Relays {
         process::signal_event(&thread.wake);
     }
 
-    /// Waits until the last bytes have been sent, for at most END_TIMEOUT. Blocks. All far ends
+    /// Waits until the last bytes have been sent, for at most `limit`. Blocks. All far ends
     /// have been closed before.
-    pub fn finish(&mut self) {
+    pub fn finish(&mut self, limit: Duration) {
         for thread in &self.threads {
             let _ = thread.commands.send(Command::Finish);
             process::signal_event(&thread.wake);
         }
-        let end = Instant::now() + END_TIMEOUT;
+        let end = Instant::now() + limit;
         for thread in &self.threads {
             let left = end.saturating_duration_since(Instant::now());
             if thread.ended.recv_timeout(left) == Err(RecvTimeoutError::Timeout) {
@@ -164,7 +162,7 @@ struct Runner<T> {
     relays: Vec<Option<Box<Running>>>,
     free: Vec<usize>,
     buffers: Buffers,
-    closing: usize,
+    closing: Closing,
     is_finishing: bool,
 }
 
@@ -194,7 +192,7 @@ impl<T: Fn(Handshake) -> bool> Runner<T> {
             relays: Vec::new(),
             free: Vec::new(),
             buffers: Buffers::new(),
-            closing: 0,
+            closing: Closing::default(),
             is_finishing: false,
         })
     }
@@ -204,13 +202,11 @@ impl<T: Fn(Handshake) -> bool> Runner<T> {
         let mut events = [epoll::no_event(); EVENTS_A_ROUND];
         let mut scheduling = BatchScheduling::of_this_thread();
         while !(self.is_finishing && self.free.len() == self.relays.len()) {
-            let timeout_ms = if self.closing > 0 { LOOK_MS } else { -1 };
+            let timeout_ms = if self.closing.is_empty() { -1 } else { LOOK_MS };
             let count = self.epoll.wait(&mut events, timeout_ms)?;
             scheduling.woken();
             self.round(&events[..count]);
-            if self.closing > 0 {
-                self.end_stuck_relays();
-            }
+            self.end_stuck_relays();
         }
         Ok(())
     }
@@ -424,10 +420,9 @@ impl<T: Fn(Handshake) -> bool> Runner<T> {
         // not while output waits to be sent. Here `is_backend_out` knows already.
         let is_ending = running.relay.is_closing() || running.is_backend_out;
         if is_ending && (wrote || running.closing_since.is_none()) {
-            if running.closing_since.is_none() {
-                self.closing += 1;
-            }
-            running.closing_since = Some(Instant::now());
+            let now = Instant::now();
+            let before = running.closing_since.replace(now);
+            self.closing.set(number, before, Some(now));
         }
         if self.watch(number).is_err() {
             self.end(number, None);
@@ -474,9 +469,7 @@ impl<T: Fn(Handshake) -> bool> Runner<T> {
             return;
         };
         self.free.push(number);
-        if running.closing_since.is_some() {
-            self.closing -= 1;
-        }
+        self.closing.set(number, running.closing_since, None);
         match running.waiting {
             Some((login, serial)) => {
                 let result = Err(why);
@@ -499,17 +492,41 @@ impl<T: Fn(Handshake) -> bool> Runner<T> {
     }
 
     fn end_stuck_relays(&mut self) {
-        let now = Instant::now();
-        for number in 0..self.relays.len() {
-            let is_late = self.relays[number].as_ref().is_some_and(|running| {
-                running
-                    .closing_since
-                    .is_some_and(|since| now > since + LAST_BYTES_TIMEOUT)
-            });
-            if is_late {
-                self.end(number, None);
-            }
+        if self.closing.is_empty() {
+            return;
         }
+        let now = Instant::now();
+        while let Some(number) = self.closing.next_late(now) {
+            self.end(number, None);
+        }
+    }
+}
+
+/// The relays whose clients are to receive their last bytes, ordered by when each last took some.
+#[derive(Default)]
+struct Closing {
+    order: BTreeSet<(Instant, usize)>,
+}
+
+impl Closing {
+    fn is_empty(&self) -> bool {
+        self.order.is_empty()
+    }
+
+    /// The relay of this number counts from `now` on, and no longer from `before`.
+    fn set(&mut self, number: usize, before: Option<Instant>, now: Option<Instant>) {
+        if let Some(before) = before {
+            self.order.remove(&(before, number));
+        }
+        if let Some(now) = now {
+            self.order.insert((now, number));
+        }
+    }
+
+    /// A relay whose client has taken nothing for too long.
+    fn next_late(&self, now: Instant) -> Option<usize> {
+        let (since, number) = *self.order.first()?;
+        (now > since + LAST_BYTES_TIMEOUT).then_some(number)
     }
 }
 
@@ -592,4 +609,30 @@ pub fn events(input: bool, output: bool, is_open: bool) -> u32 {
 
 pub fn is_edge(events: u32) -> bool {
     events & epoll::EDGES != 0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn relay_that_closes_for_longest_is_found_without_a_scan() {
+        let mut closing = Closing::default();
+        let began = Instant::now();
+        let after = |seconds| began + Duration::from_secs(seconds);
+        for number in 0..10 {
+            closing.set(number, None, Some(after(number as u64)));
+        }
+        // Its client has taken some bytes.
+        closing.set(0, Some(after(0)), Some(after(20)));
+        assert_eq!(closing.next_late(after(1) + LAST_BYTES_TIMEOUT), None);
+        assert_eq!(closing.next_late(after(2) + LAST_BYTES_TIMEOUT), Some(1));
+        for number in 1..10 {
+            closing.set(number, Some(after(number as u64)), None);
+        }
+        assert_eq!(closing.next_late(after(15) + LAST_BYTES_TIMEOUT), None);
+        assert_eq!(closing.next_late(after(21) + LAST_BYTES_TIMEOUT), Some(0));
+        closing.set(0, Some(after(20)), None);
+        assert!(closing.is_empty());
+    }
 }

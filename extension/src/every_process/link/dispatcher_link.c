@@ -76,6 +76,8 @@ baton_control_create(int session_slots)
 	Size		identity_offset;
 	Size		pid_offset;
 	Size		query_offset;
+	Size		totals_offset;
+	Size		tally_offset;
 	Size		total;
 
 	/* each pool has a session or a backend (docs/design/pools.md) */
@@ -94,7 +96,10 @@ baton_control_create(int session_slots)
 	identity_offset = counter_offset + (Size) BATON_COUNTER_SLOTS * sizeof(BatonStatementCounter);
 	pid_offset = identity_offset + (Size) session_slots * sizeof(BatonIdentity);
 	query_offset = pid_offset + (Size) pid_entries * sizeof(uint32);
-	total = query_offset + (Size) session_slots * pgstat_track_activity_query_size;
+	totals_offset = TYPEALIGN(CONTROL_PAGE, query_offset +
+							  (Size) session_slots * pgstat_track_activity_query_size);
+	tally_offset = totals_offset + (Size) pool_slots * sizeof(BatonTotalsSlot);
+	total = tally_offset + (Size) MaxConnections * sizeof(BatonTallySlot);
 	total = TYPEALIGN(CONTROL_PAGE, total);
 
 	BatonControlFd = memfd_create("pg_baton control", MFD_CLOEXEC | MFD_ALLOW_SEALING);
@@ -144,6 +149,8 @@ baton_control_create(int session_slots)
 	control->pid_offset = pid_offset;
 	control->pid_entries = pid_entries;
 	control->query_offset = query_offset;
+	control->totals_offset = totals_offset;
+	control->tally_offset = tally_offset;
 	control->query_size = pgstat_track_activity_query_size;
 	control->total_size = total;
 	control->settings_generation = 1;
@@ -186,7 +193,9 @@ baton_control_restore(void)
 		control->identity_offset != made->identity_offset ||
 		control->pid_offset != made->pid_offset ||
 		control->query_offset != made->query_offset ||
-		control->tenant_offset != made->tenant_offset;
+		control->tenant_offset != made->tenant_offset ||
+		control->totals_offset != made->totals_offset ||
+		control->tally_offset != made->tally_offset;
 
 	memcpy(control, made, offsetof(BatonControlHeader, settings_generation));
 	control->pid_entries = made->pid_entries;
@@ -195,6 +204,8 @@ baton_control_restore(void)
 	control->pid_offset = made->pid_offset;
 	control->query_offset = made->query_offset;
 	control->tenant_offset = made->tenant_offset;
+	control->totals_offset = made->totals_offset;
+	control->tally_offset = made->tally_offset;
 	if (was_damaged)
 		ereport(LOG,
 				(errmsg("the shared memory of pg_baton was damaged, its header has been restored")));
@@ -230,6 +241,20 @@ baton_tenant_slot(uint32 index)
 {
 	return part("tenant slot", BatonControlMade.tenant_offset, index,
 				BatonControlMade.pool_slots, sizeof(BatonTenantSlot));
+}
+
+BatonTotalsSlot *
+baton_totals_slot(uint32 index)
+{
+	return part("totals slot", BatonControlMade.totals_offset, index,
+				BatonControlMade.pool_slots, sizeof(BatonTotalsSlot));
+}
+
+BatonTallySlot *
+baton_tally_slot(uint32 index)
+{
+	return part("tally slot", BatonControlMade.tally_offset, index,
+				BatonControlMade.backend_slots, sizeof(BatonTallySlot));
 }
 
 BatonSessionSlot *
@@ -374,33 +399,37 @@ send_limit_ms(int fd)
 }
 
 int
-baton_channel_connect(void)
+baton_channel_try(void)
 {
 	struct sockaddr_un address;
+	int			save_errno;
+	int			fd;
 
 	memset(&address, 0, sizeof(address));
 	address.sun_family = AF_UNIX;
 	strlcpy(address.sun_path, BATON_CONTROL_SOCKET, sizeof(address.sun_path));
+	fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	if (fd < 0 || connect(fd, (struct sockaddr *) &address, sizeof(address)) == 0)
+		return fd;
+	save_errno = errno;
+	close(fd);
+	errno = save_errno;
+	return -1;
+}
+
+int
+baton_channel_connect(void)
+{
 	for (int waited_ms = 0;; waited_ms += CONNECT_STEP_MS)
 	{
-		int			save_errno;
-		int			fd;
-
-		fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-		if (fd < 0)
-			return -1;
-		if (connect(fd, (struct sockaddr *) &address, sizeof(address)) == 0)
-			return fd;
-		save_errno = errno;
-		close(fd);
-		errno = save_errno;
+		int			fd = baton_channel_try();
 
 		/*
 		 * a full backlog is EAGAIN, and no event tells when there is room
 		 * again
 		 */
-		if (errno != EAGAIN || waited_ms >= CONNECT_LIMIT_MS)
-			return -1;
+		if (fd >= 0 || errno != EAGAIN || waited_ms >= CONNECT_LIMIT_MS)
+			return fd;
 		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH,
 						 CONNECT_STEP_MS, PG_WAIT_EXTENSION);
 		ResetLatch(MyLatch);
@@ -580,10 +609,14 @@ baton_channel_receive(int fd, BatonIncoming *incoming)
  *		A question to the dispatcher (HELLO_QUERY), and its answer.
  *
  * The asking code opens its own connection to the control socket, and closes
- * it: the views when the answer is complete (views.c), a statement that needs
- * a database when its transaction ends (database_access.c).  Each of them
- * also decides what a missing answer means.
+ * it: an SQL function when the answer is complete (views.c, pause.c), a
+ * statement that needs a database when its transaction ends
+ * (database_access.c).  For an SQL function a missing answer is an error; the
+ * others decide themselves what it means.
  */
+
+/* After this time without an answer the dispatcher counts as failed. */
+#define ANSWER_TIMEOUT_MS 10000
 
 void
 baton_question_init(StringInfo message, uint32 what)
@@ -618,5 +651,69 @@ baton_answer_next(int fd, int timeout_ms, BatonIncoming *incoming)
 								 fd, left, PG_WAIT_EXTENSION);
 		ResetLatch(MyLatch);
 		CHECK_FOR_INTERRUPTS();
+	}
+}
+
+const char *const baton_cause_names[BATON_CAUSE_COUNT] = {
+	[BATON_CAUSE_NONE] = "",
+#define BATON_CAUSE(name, text) [BATON_CAUSE_##name] = text,
+#include "causes.inc"
+#undef BATON_CAUSE
+};
+
+void
+baton_require_control(void)
+{
+	if (BatonControlMemory == NULL)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("pg_baton is not loaded"),
+				 errhint("Add pg_baton to shared_preload_libraries and restart the server.")));
+}
+
+void
+baton_dispatcher_not_available(const char *why)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+			 errmsg("pg_baton's dispatcher is not available"),
+			 errdetail("%s", why),
+			 errhint("The launcher starts it again by itself; the server's log says what keeps it.")));
+	pg_unreachable();
+}
+
+int
+baton_question_open(void)
+{
+	int			fd;
+
+	baton_require_control();
+	fd = baton_channel_connect();
+	if (fd < 0)
+		baton_dispatcher_not_available("It accepts no connection on its control socket.");
+	ReserveExternalFD();
+	return fd;
+}
+
+void
+baton_question_close(int fd)
+{
+	close(fd);
+	ReleaseExternalFD();
+}
+
+void
+baton_answer_require(int fd, BatonIncoming *incoming)
+{
+	switch (baton_answer_next(fd, ANSWER_TIMEOUT_MS, incoming))
+	{
+		case BATON_RECEIVED_FRAME:
+			return;
+		case BATON_RECEIVED_CLOSED:
+			baton_dispatcher_not_available("It closed the connection before it had answered.");
+			break;
+		case BATON_RECEIVED_NOTHING:
+			baton_dispatcher_not_available("It does not answer.");
+			break;
 	}
 }

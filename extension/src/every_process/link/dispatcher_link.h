@@ -17,6 +17,7 @@
 #include "port/atomics.h"
 
 #include "baton_shared.h"
+#include "majors.h"
 
 /* ----------------------------------------------------------------
  *		The CONTROL memory, as the processes of the server see it.
@@ -55,6 +56,8 @@ extern void baton_control_restore(void);
 extern BatonBackendSlot *baton_backend_slot(uint32 index);
 extern BatonPoolSlot *baton_pool_slot(uint32 index);
 extern BatonTenantSlot *baton_tenant_slot(uint32 index);
+extern BatonTotalsSlot *baton_totals_slot(uint32 index);
+extern BatonTallySlot *baton_tally_slot(uint32 index);
 extern BatonSessionSlot *baton_session_slot(uint64 session);
 extern BatonStatementCounter *baton_counter(uint32 index);
 
@@ -268,6 +271,8 @@ BATON_PAYLOAD(authenticated, BatonAuthenticated, BATON_AUTHENTICATED_FIELDS);
 BATON_PAYLOAD(native_in, BatonNativeIn, BATON_NATIVE_IN_FIELDS);
 BATON_PAYLOAD(login_question, BatonLoginQuestion, BATON_LOGIN_QUESTION_FIELDS);
 BATON_PAYLOAD(login_answer, BatonLoginAnswer, BATON_LOGIN_ANSWER_FIELDS);
+BATON_PAYLOAD(server_answer, BatonServerAnswer, BATON_SERVER_ANSWER_FIELDS);
+BATON_PAYLOAD(log_line, BatonLogLine, BATON_LOG_LINE_FIELDS);
 
 /* ----------------------------------------------------------------
  *		Frames between a backend and the dispatcher.
@@ -308,6 +313,12 @@ baton_incoming_reader(const BatonIncoming *incoming)
 		.at = incoming->payload,.end = incoming->payload + incoming->frame.length
 	};
 }
+
+/*
+ * Connects to the dispatcher; returns -1 with errno if that fails, EAGAIN if
+ * its backlog is full.
+ */
+extern int	baton_channel_try(void);
 
 /*
  * Connects to the dispatcher; returns -1 with errno if that fails.  While the
@@ -363,5 +374,22 @@ extern void baton_question_init(StringInfo message, uint32 what);
  * BATON_RECEIVED_NOTHING: none has come in time.
  */
 extern BatonReceived baton_answer_next(int fd, int timeout_ms, BatonIncoming *incoming);
+
+/* BATON_CAUSE_*, as shown in pg_baton_sessions.dedicated_cause. */
+extern const char *const baton_cause_names[BATON_CAUSE_COUNT];
+
+/* Raises an error if the library is not preloaded. */
+extern void baton_require_control(void);
+
+/*
+ * For SQL functions, which raise an error if the dispatcher does not answer:
+ * opens the connection for a question, closes it, and waits for the next frame
+ * of the answer.
+ */
+extern int	baton_question_open(void);
+extern void baton_question_close(int fd);
+extern void baton_answer_require(int fd, BatonIncoming *incoming);
+
+pg_noreturn extern void baton_dispatcher_not_available(const char *why);
 
 #endif							/* BATON_DISPATCHER_LINK_H */

@@ -124,6 +124,26 @@ gss_show(TupleDesc columns, const BatonIdentity *identity, Datum *values, bool *
  * Permissions are those for backends (HAS_PGSTAT_PERMISSIONS, pgstatfuncs.c).
  */
 
+int			baton_show_idle_sessions;
+
+/*
+ * pg_baton.show_idle_sessions: lists leave such a session out that has nothing
+ * to do, but not what asks for it by its number.  auto: they do for a login
+ * that may watch sessions and end none, as the roles of agents.  The session's
+ * user counts, since agents read pg_stat_activity by functions of superusers.
+ */
+static bool
+is_listed(const BatonIdleSession *idle)
+{
+	Oid			user = GetSessionUserId();
+
+	if (baton_show_idle_sessions == BATON_SHOW_AUTO)
+		return idle->is_waiting ||
+			!has_privs_of_role(user, ROLE_PG_MONITOR) ||
+			has_privs_of_role(user, ROLE_PG_SIGNAL_BACKEND);
+	return baton_show_idle_sessions == BATON_SHOW_ON || idle->is_waiting;
+}
+
 /* palloc'd; idle_read() may fill it repeatedly. */
 static BatonIdleSession *
 idle_begin(void)
@@ -443,7 +463,7 @@ add_idle(ReturnSetInfo *result, ActivityRows *rows)
 	for (uint32 index = 0; index < used; index++)
 	{
 		if (!idle_read(index, idle) ||
-			(rows->wanted != 0 && rows->wanted != idle->identity.pid) ||
+			(rows->wanted != 0 ? rows->wanted != idle->identity.pid : !is_listed(idle)) ||
 			bsearch(&idle->identity.pid, rows->shown, rows->shown_count,
 					sizeof(int), compare_pids) != NULL)
 			continue;
@@ -549,7 +569,7 @@ collect(void)
 	}
 	qsort(shown, shown_count, sizeof(int), compare_pids);
 	for (uint32 index = 0; index < used; index++)
-		if (idle_read(index, idle) &&
+		if (idle_read(index, idle) && is_listed(idle) &&
 			bsearch(&idle->identity.pid, shown, shown_count, sizeof(int), compare_pids) == NULL)
 			set->numbers[set->count++] = FIRST_IDLE + index;
 	return set;

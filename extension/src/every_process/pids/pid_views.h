@@ -58,6 +58,12 @@ extern Datum baton_tls_text(const uint8 *bytes);
  *		What the views show of a session that no backend serves.
  */
 
+/* pg_baton.show_idle_sessions */
+#define BATON_SHOW_OFF 0
+#define BATON_SHOW_ON 1
+#define BATON_SHOW_AUTO 2
+extern int	baton_show_idle_sessions;
+
 typedef struct BatonIdleSession
 {
 	BatonIdentity identity;

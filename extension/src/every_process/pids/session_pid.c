@@ -220,7 +220,23 @@ baton_pid_take(uint64 session)
 }
 
 void
-baton_pid_leave(uint64 session)
+baton_pid_note_name(uint64 session)
+{
+	BatonIdentity *identity = baton_identity((uint32) session);
+
+	if (MyBEEntry == NULL)
+		return;
+	/* odd, even if a process that died here left it odd */
+	identity->changes |= 1;
+	pg_write_barrier();
+	memcpy(identity->application_name, MyBEEntry->st_appname,
+		   sizeof(identity->application_name));
+	pg_write_barrier();
+	identity->changes++;
+}
+
+void
+baton_pid_leave(uint64 session, bool goes_on)
 {
 	uint32		index = (uint32) session;
 	BatonIdentity *identity = baton_identity(index);
@@ -231,7 +247,13 @@ baton_pid_leave(uint64 session)
 		/* odd, even if a process that died here left it odd */
 		identity->changes |= 1;
 		pg_write_barrier();
-		if (entry->st_activity_raw[0] != '\0')
+		if (!pgstat_track_activities)
+		{
+			baton_query_text(index)[0] = '\0';
+			identity->query_id = 0;
+			identity->query_start_us = 0;
+		}
+		else if (entry->st_activity_raw[0] != '\0')
 		{
 			char	   *text = baton_query_text(index);
 			Size		length = strnlen(entry->st_activity_raw,
@@ -245,8 +267,9 @@ baton_pid_leave(uint64 session)
 		}
 		identity->idle_since_us = entry->st_state_start_timestamp;
 		identity->is_tracked = pgstat_track_activities;
-		memcpy(identity->application_name, entry->st_appname,
-			   sizeof(identity->application_name));
+		if (goes_on)
+			memcpy(identity->application_name, entry->st_appname,
+				   sizeof(identity->application_name));
 		pg_write_barrier();
 		identity->changes++;
 

@@ -57,7 +57,13 @@ extern void baton_pid_take(uint64 session);
  * Called before a session is given back, or when it has ended: stores what the
  * views show of it meanwhile.
  */
-extern void baton_pid_leave(uint64 session);
+extern void baton_pid_leave(uint64 session, bool goes_on);
+
+/*
+ * The session's application_name for the line of its end: called before its
+ * context is removed.
+ */
+extern void baton_pid_note_name(uint64 session);
 
 /*
  * Must this session, which is in place or has just been given back, be

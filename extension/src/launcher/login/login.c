@@ -203,6 +203,34 @@ check_certificate_name(const Question *question, Answer *answer, const HbaLine *
 }
 
 /*
+ * Why no password is right, for the log: as get_role_password (crypt.c) and
+ * scram_init (auth-scram.c) say it.
+ */
+static void
+describe_role(const Question *question, Answer *answer)
+{
+	const char *text = NULL;
+
+	if (!OidIsValid(answer->role))
+		text = _("Role \"%s\" does not exist.");
+
+	else if (answer->password_expired)
+		text = _("User \"%s\" has an expired password.");
+
+	else if (answer->verifier[0] == '\0')
+		text = _("User \"%s\" has no password assigned.");
+
+	else if (answer->method == BATON_AUTH_SCRAM &&
+			 get_password_type(answer->verifier) != PASSWORD_TYPE_SCRAM_SHA_256)
+		text = _("User \"%s\" does not have a valid SCRAM secret.");
+
+	if (text !=NULL && (answer->method == BATON_AUTH_SCRAM ||
+						answer->method == BATON_AUTH_MD5 ||
+						answer->method == BATON_AUTH_PASSWORD))
+		answer->role_detail = psprintf(text, question->user);
+}
+
+/*
  * The method that the dispatcher carries out.  For "md5" it depends on the
  * verifier, and without a verifier on password_encryption, so that the client
  * of a user that does not exist sees what most others see
@@ -246,6 +274,8 @@ choose_method(const Question *question, Answer *answer)
 	}
 
 	answer->method_name = hba_authname(line->auth_method);
+	answer->hba_place = baton_rules_line_place(line);
+	answer->hba_detail = baton_rules_line_detail(line);
 	if (!check_certificate(question, answer, line))
 		return;
 	switch (line->auth_method)
@@ -337,17 +367,47 @@ check_role(const Question *question, Answer *answer, const BatonRole *role)
 }
 
 /*
- * If PUBLIC may not connect, a role may by its memberships; up to 15 that also
- * depends on rolinherit of the roles between (roles_is_member_of in acl.c;
- * from 16 on it depends on pg_auth_members).  The result must be the same for
- * all roles, or the time of an answer would tell which roles exist.
+ * Memberships decide.  Up to 15 that also depends on rolinherit of the roles
+ * between (roles_is_member_of in acl.c; from 16 on it depends on
+ * pg_auth_members).
+ */
+static uint8
+concerns_of_memberships(void)
+{
+	return BATON_CONCERNS_MEMBERSHIPS | (baton_owner_is_member(false) ? 0 : BATON_CONCERNS_ANY_ROLE);
+}
+
+/*
+ * If PUBLIC may not connect, a role may by its memberships.  The result must be
+ * the same for all roles, or the time of an answer would tell which roles
+ * exist.
  */
 static uint8
 concerns_of_privileges(HeapTuple row)
 {
 	if (baton_connect_privilege(row, InvalidOid, 0) == BATON_PRIVILEGE_HELD)
 		return 0;
-	return BATON_CONCERNS_MEMBERSHIPS | (baton_owner_is_member(false) ? 0 : BATON_CONCERNS_ANY_ROLE);
+	return concerns_of_memberships();
+}
+
+/*
+ * The pool's console (dispatcher/src/console) needs no database.  A role with
+ * more memberships than are read here is refused.
+ */
+static void
+check_console(Answer *answer)
+{
+	answer->concerns |= concerns_of_memberships();
+	if (answer->superuser)
+		answer->console = BATON_CONSOLE_ALL;
+	else if (baton_role_privilege(answer->role, ROLE_PG_MONITOR,
+								  BATON_MEMBERSHIP_ROWS) == BATON_PRIVILEGE_HELD)
+		answer->console = BATON_CONSOLE_SHOW;
+	else
+	{
+		refuse(answer, ERRCODE_INSUFFICIENT_PRIVILEGE, "not allowed");
+		answer->refusal_detail = "The console is for superusers and for members of pg_monitor.";
+	}
 }
 
 /* As InitPostgres and CheckMyDatabase. */
@@ -358,6 +418,11 @@ check_database(const Question *question, Answer *answer)
 	Form_pg_database form;
 	BatonPrivilege privilege = BATON_PRIVILEGE_HELD;
 
+	if (!HeapTupleIsValid(row) && strcmp(question->database, BATON_CONSOLE_DATABASE) == 0)
+	{
+		check_console(answer);
+		return;
+	}
 	if (!HeapTupleIsValid(row))
 	{
 		refuse(answer, ERRCODE_UNDEFINED_DATABASE,
@@ -448,6 +513,7 @@ decide(const Question *question, Answer *answer)
 		refuse_unreadable(question, answer);
 	else
 		choose_method(question, answer);
+	describe_role(question, answer);
 	if (answer->refuse_first || answer->refuse_method)
 		answer->verifier = "";	/* the dispatcher does not need it */
 	else if (answer->refuse_proof)
@@ -470,7 +536,9 @@ decide(const Question *question, Answer *answer)
 	if (baton_pool_is_native(answer->role, answer->database, &answer->max_sessions,
 							 &answer->is_apart))
 		answer->native = BATON_NATIVE_POOL_MODE;
-	else if (answer->native == BATON_NATIVE_NOT && !baton_trusted_hba_works())
+	if (answer->console != BATON_CONSOLE_NOT)
+		answer->native = BATON_NATIVE_NOT;
+	if (answer->native == BATON_NATIVE_NOT && !baton_trusted_hba_works())
 		answer->native = BATON_NATIVE_FAILED_CHECK;
 	limit_answer(answer);
 

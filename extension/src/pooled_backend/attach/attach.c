@@ -47,6 +47,7 @@
 #include "self_check.h"
 #include "session_start.h"
 #include "taint.h"
+#include "tally.h"
 
 /* ----------------------------------------------------------------
  *		A backend that the dispatcher opens for a pool's sessions.
@@ -480,6 +481,7 @@ attach(void)
 	BatonSelf.slot->switches = 0;
 	BatonSelf.slot->dedicated_cause = BATON_CAUSE_NONE;
 	BatonSelf.starts = BatonSelf.slot->starts;
+	baton_tally_attach();
 
 	problem = baton_socket_attach((int) said.client_fd_number);
 	if (problem != NULL)

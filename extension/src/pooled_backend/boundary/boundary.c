@@ -68,6 +68,7 @@
 #include "pid_messages.h"
 #include "pooled_state.h"
 #include "reset_values.h"
+#include "tally.h"
 #include "client_socket.h"
 
 static const PQcommMethods *socket_methods = NULL;	/* pqcomm.c's own */
@@ -129,6 +130,21 @@ cancel_batch(char type)
 	QueryCancelPending = true;
 	InterruptPending = true;
 	CHECK_FOR_INTERRUPTS();
+}
+
+/*
+ * A function may catch the cancel, and go on.  In stock the loss is FATAL,
+ * which nothing catches.
+ */
+void
+baton_boundary_transaction(XactEvent event)
+{
+	if (likely(!BatonServed.client_lost) || self->in_boundary || self->ready_sent)
+		return;
+	if (event == XACT_EVENT_PRE_COMMIT || event == XACT_EVENT_PRE_PREPARE)
+		ereport(ERROR,
+				(errcode(ERRCODE_CONNECTION_FAILURE),
+				 errmsg("connection to client lost")));
 }
 
 /*
@@ -266,6 +282,8 @@ boundary_putmessage(char type, const char *s, size_t len)
 
 	if (!swallowed(type, s, len))
 	{
+		if (likely(self->attached))
+			baton_tally_sent(type, s, len);
 		expect_waits_for(type, len);
 		if (unlikely(type == 'A'))
 		{
@@ -273,7 +291,11 @@ boundary_putmessage(char type, const char *s, size_t len)
 			if (own == NULL)
 				own = own_notification(s, len);
 		}
+		if (self->in_boundary)
+			baton_terminate_ends_write();
 		result = socket_methods->putmessage(type, own ? own : s, len);
+		if (self->in_boundary)
+			baton_terminate_ends_no_write();
 		if (unlikely(own != NULL))
 			pfree(own);
 		check_client();
@@ -288,6 +310,8 @@ boundary_putmessage_noblock(char type, const char *s, size_t len)
 {
 	if (swallowed(type, s, len))
 		return;
+	if (likely(self->attached))
+		baton_tally_sent(type, s, len);
 	expect_waits_for(type, len);
 	socket_methods->putmessage_noblock(type, s, len);
 }
@@ -307,7 +331,13 @@ boundary_flush(void)
 				baton_socket_expect_waits();
 		}
 		if (baton_socket_expects_waits())
+		{
+			if (self->in_boundary)
+				baton_terminate_ends_write();
 			result = socket_methods->flush();
+			if (self->in_boundary)
+				baton_terminate_ends_no_write();
+		}
 		self->unflushed = 0;
 		check_client();
 	}
@@ -390,20 +420,22 @@ answered(char status, bool ready)
 		if (status == 'I')
 			baton_hold_limit_end();
 		slot = baton_session_slot(baton_session_held());
+		slot->state_since_us = baton_monotonic_us();
+		if (ready)
+			baton_tally_answered(status, slot->state_since_us);
 		BatonSelf.slot->xact_status = status;
 		if (status != 'I')
 			slot->state = BATON_STATE_IDLE_IN_TRANSACTION;
 		else
 		{
-			slot->state = BATON_STATE_IDLE;
+			/* a pause waits for a session until it is shown as idle */
+			slot->state = baton_input_is_buffered() ? BATON_STATE_ACTIVE : BATON_STATE_IDLE;
 			if (ready)
 			{
 				slot->transactions++;
 				BatonSelf.slot->transactions++;
-				pg_atomic_fetch_add_u64(baton_atomic_u64(BatonServed.tenant->completed), 1);
 			}
 		}
-		slot->state_since_us = baton_monotonic_us();
 		if (status == 'I')
 			baton_own_statistics_begin(slot->state_since_us);
 		/* the next message has been read already, or will not be looked at */
@@ -416,14 +448,23 @@ answered(char status, bool ready)
 			baton_socket_expect_waits();
 			return false;
 		}
-		if (baton_input_is_buffered() && !BatonServed.client_lost && baton_input_is_noop() &&
-			!baton_input_skip())
-			BatonServed.client_lost = true;
+		if (baton_input_is_buffered() && !BatonServed.client_lost && baton_input_is_noop())
+		{
+			ClientSays	says = baton_input_skip();
+
+			if (says == CLIENT_LEAVES)
+				BatonServed.client_lost = true;
+			else if (says == CLIENT_SENDS_NOOP)
+				baton_idle_timeouts_end();
+			if (status == 'I' && !baton_input_is_buffered())
+				slot->state = BATON_STATE_IDLE;
+		}
 		if (baton_input_is_buffered())
 		{
 			if (!BatonServed.client_lost && !baton_input_ends_session())
 			{
 				slot->state = BATON_STATE_ACTIVE;
+				baton_tally_request_begins(slot->state_since_us);
 				baton_socket_expect_waits();
 
 				/* the buffer may hold only part of its next message */

@@ -11,10 +11,15 @@
 #ifndef BATON_BOUNDARY_H
 #define BATON_BOUNDARY_H
 
+#include "access/xact.h"
+
 /*
  * Wraps PqCommMethods in this backend. The first boundary calls `attach`,
  * which ends the process with FATAL if the backend cannot pool.
  */
 extern void baton_boundary_install(void (*attach) (void));
+
+/* A transaction event: nothing commits once the session's client is lost. */
+extern void baton_boundary_transaction(XactEvent event);
 
 #endif							/* BATON_BOUNDARY_H */

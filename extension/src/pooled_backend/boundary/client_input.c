@@ -239,8 +239,8 @@ period_over(void)
 {
 	uint64		now;
 
-	if (!message->is_timed || !pq_is_reading_msg() ||
-		(debug_query_string != NULL && !message->by_us))
+	if (!message->is_timed ||
+		(!message->by_us && (!pq_is_reading_msg() || debug_query_string != NULL)))
 		return;
 	now = client_bytes();
 	if (message->begins || now >= message->received + BYTES_A_PERIOD)
@@ -249,16 +249,10 @@ period_over(void)
 		message->received = now;
 		return;
 	}
-	if (message->by_us)
-		ProcDiePending = true;	/* secure_read checks this outside of a
-								 * command */
-	else
-	{
-		/* otherwise ProcessInterrupts takes the timeout as switched off */
-		if (IdleSessionTimeout <= 0)
-			IdleSessionTimeout = baton_message_timeout_ms;
-		IdleSessionTimeoutPending = true;
-	}
+	/* otherwise ProcessInterrupts takes the timeout as switched off */
+	if (IdleSessionTimeout <= 0)
+		IdleSessionTimeout = baton_message_timeout_ms;
+	IdleSessionTimeoutPending = true;
 	InterruptPending = true;
 	SetLatch(MyLatch);
 }
@@ -323,7 +317,10 @@ baton_message_timeout_end(void)
  * A client whose COPY FROM STDIN has failed goes on sending data for a while.
  * PostgresMain reads such messages when they come, ignores them, and waits for
  * the next without a ReadyForQuery in between: the session would be idle, and
- * its backend lost to all others. So these messages are consumed here.
+ * its backend lost to all others. So these messages are consumed here, as they
+ * arrive: whatever else the backend waits for must reach it in the middle of
+ * such a message, too. PostgresMain never sees a part of it, except to end a
+ * transaction that a recovery conflict hits.
  * ----------------------------------------------------------------
  */
 
@@ -495,72 +492,121 @@ baton_input_read(void)
 }
 
 /*
- * Takes exactly `length` bytes, from pqcomm.c's buffer and then from the
- * socket: what follows must stay where the next look expects it.
+ * Takes at most `length` bytes, from pqcomm.c's buffer or else from the socket:
+ * what follows must stay where the next look expects it. Returns -1 if there
+ * are none yet, and 0 if there will be none.
  */
-static bool
+static ssize_t
 take_bytes(char *bytes, Size length)
 {
-	while (length > 0)
-	{
-		ssize_t		got = 1;
+	ssize_t		got = 0;
 
-		if (baton_input_is_buffered())
-			*bytes = (char) pq_getbyte();
-		else
-			got = secure_read(MyProcPort, bytes, length);
-		if (got < 0 && errno == EINTR)
-			continue;
-		if (got <= 0)
-			return false;
-		bytes += got;
-		length -= got;
+	if (baton_input_is_buffered())
+	{
+		while (got < (ssize_t) length && baton_input_is_buffered())
+			bytes[got++] = (char) pq_getbyte();
+		return got;
 	}
-	return true;
+	do
+		got = recv(MyProcPort->sock, bytes, length, MSG_DONTWAIT);
+	while (got < 0 && errno == EINTR);
+	return got >= 0 || errno == EAGAIN || errno == EWOULDBLOCK ? got : 0;
 }
 
-static bool
-take_message(void)
+/* Returns the length of the body, or -1 if PostgresMain would refuse it. */
+static int
+body_length(const char *head)
 {
-	char		head[5];
-	char		waste[8192];
-	uint32		left;
-	uint32		limit;
-
-	if (!take_bytes(head, sizeof(head)))
-		return false;
-	memcpy(&left, head + 1, sizeof(left));
-	left = pg_ntoh32(left);
 	/* SocketBackend (postgres.c) */
-	limit = head[0] == 'd' ? PQ_LARGE_MESSAGE_LIMIT : PQ_SMALL_MESSAGE_LIMIT;
-	if (left < 4 || left > limit)
-		return false;
-	for (left -= 4; left > 0;)
-	{
-		uint32		part = Min(left, sizeof(waste));
+	uint32		limit = head[0] == 'd' ? PQ_LARGE_MESSAGE_LIMIT : PQ_SMALL_MESSAGE_LIMIT;
+	uint32		length;
 
-		if (!take_bytes(waste, part))
-			return false;
-		left -= part;
+	memcpy(&length, head + 1, sizeof(length));
+	length = pg_ntoh32(length);
+	return length >= 4 && length <= limit ? (int) length - 4 : -1;
+}
+
+/* So many reads take more than pqcomm.c's buffer holds. */
+#define MOST_READS 16
+
+static ClientSays
+skip_message(void)
+{
+	BatonServedInput *input = &BatonServed.input;
+
+	for (int i = 0; i < MOST_READS; i++)
+	{
+		char		waste[8192];
+		ssize_t		got;
+
+		if (input->head_length < sizeof(input->head))
+		{
+			got = take_bytes(input->head + input->head_length,
+							 sizeof(input->head) - input->head_length);
+			if (got > 0)
+				input->head_length += got;
+			if (input->head_length == sizeof(input->head))
+				input->body_left = body_length(input->head);
+		}
+		else
+		{
+			got = take_bytes(waste, Min((Size) input->body_left, sizeof(waste)));
+			if (got > 0)
+				input->body_left -= got;
+		}
+		if (got < 0)
+			break;
+		if (got == 0 || input->body_left < 0)
+			return CLIENT_LEAVES;
+		if (input->head_length == sizeof(input->head) && input->body_left == 0)
+		{
+			input->head_length = 0;
+			return CLIENT_SENDS_NOOP;
+		}
 	}
-	return true;
+	return CLIENT_NOTHING;
+}
+
+ClientSays
+baton_input_skip(void)
+{
+	ClientSays	says;
+
+	pq_startmsgread();
+	do
+		says = skip_message();
+	while (says == CLIENT_SENDS_NOOP && baton_input_is_buffered() && is_ignored(pq_peekbyte()));
+	pq_endmsgread();
+	if (says == CLIENT_LEAVES)
+		baton_input_discard();
+	return says;
 }
 
 bool
-baton_input_skip(void)
+baton_input_is_within_noop(void)
 {
-	bool		whole;
+	return BatonServed.input.head_length > 0;
+}
 
-	baton_socket_expect_waits();
-	baton_port_set_blocking();
-	pq_startmsgread();
-	do
-		whole = take_message();
-	while (whole && baton_input_is_buffered() && is_ignored(pq_peekbyte()));
-	pq_endmsgread();
-	if (!whole)
-		baton_input_discard();
-	return whole;
+/*
+ * A head that is whole is replaced by that of a message with as much body as
+ * is left. pq_peekbyte fills pqcomm.c's buffer, which is empty, from the
+ * socket that stands in for the client's.
+ */
+void
+baton_input_give_noop_back(void)
+{
+	BatonServedInput *input = &BatonServed.input;
+	uint32		length = pg_hton32((uint32) input->body_left + 4);
+
+	if (input->head_length == 0)
+		return;
+	if (input->head_length == sizeof(input->head))
+		memcpy(input->head + 1, &length, sizeof(length));
+	baton_socket_inject(input->head, input->head_length);
+	(void) first_byte();
+	baton_socket_resume();
+	input->head_length = 0;
 }
 
 bool

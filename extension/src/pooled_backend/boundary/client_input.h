@@ -20,8 +20,8 @@
 extern void baton_message_timeout_start(void);
 
 /*
- * PostgresMain (or, if `ignored`, this library, which drops the message) is
- * about to read a message that is not whole yet.
+ * PostgresMain is about to read a message that is not whole yet, or, if
+ * `ignored`, this library drops it as it arrives.
  */
 extern void baton_message_timeout_begin(bool ignored);
 
@@ -99,12 +99,18 @@ extern bool baton_input_ends_session(void);
 extern bool baton_input_is_noop(void);
 
 /*
- * Consumes the message that PostgresMain would ignore and any such messages
- * after it in the buffer, and waits for the rest of a message that has only
- * begun. Returns false if the client closed the connection in the middle of a
- * message.
+ * Consumes what has arrived of a message that PostgresMain would ignore, and
+ * any such messages after it in the buffer. Returns CLIENT_SENDS_NOOP when
+ * they are consumed to their end, CLIENT_NOTHING if the rest of the last one
+ * must be waited for, CLIENT_LEAVES if it will not come.
  */
-extern bool baton_input_skip(void);
+extern ClientSays baton_input_skip(void);
+
+/* Is the rest of such a message still to be consumed? */
+extern bool baton_input_is_within_noop(void);
+
+/* Lets PostgresMain read, and ignore, that rest. */
+extern void baton_input_give_noop_back(void);
 
 /* Discards the contents of pqcomm.c's buffer. */
 extern void baton_input_discard(void);

@@ -28,11 +28,14 @@
 #include "pg_catalogs.h"
 #include "pg_guc.h"
 #include "pg_process.h"
+#include "pg_roles.h"
 #include "pooled_state.h"
 #include "reset_values.h"
 #include "self_check.h"
 #include "session_start.h"
+#include "statement_environment.h"
 #include "statement_tracking.h"
+#include "taint.h"
 #include "unnamed_statement.h"
 
 /* ----------------------------------------------------------------
@@ -216,6 +219,7 @@ baton_context_attach(void)
 		{"sequences", baton_sequences_attach},
 		{"temporary_namespace", baton_namespace_attach},
 		{"sql_functions", baton_functions_attach},
+		{"kept_functions", baton_kept_functions_attach},
 		{"statements", baton_statements_attach},
 	};
 
@@ -306,6 +310,25 @@ install_rest(const BatonSessionRecord *record)
 	baton_sequences_install(record);
 }
 
+/*
+ * What the backend keeps for all sessions is this session's now.  If the
+ * session was elsewhere, it may have discarded its plans there.
+ */
+static void
+session_comes(const BatonSessionRecord *record)
+{
+	uint64		moves = baton_session_slot(record->id)->migrations;
+	bool		is_another = record->id != BatonPlaced.context.session;
+
+	if (is_another || moves != BatonPlaced.context.moves)
+		baton_functions_session_changes();
+	BatonPlaced.context.moves = moves;
+	if (!is_another)
+		return;
+	baton_catalog_session_changes();
+	baton_role_caches_session_changes();
+}
+
 static void
 greet_unpooled(const BatonSessionRecord *record, StringInfo notices, StringInfo reported,
 			   bool *login_triggers)
@@ -336,8 +359,7 @@ baton_context_greet(const BatonSessionRecord *record, StringInfo notices,
 		greet_unpooled(record, notices, reported, login_triggers);
 		return BATON_GREETING_NEVER;
 	}
-	baton_functions_session_changes();
-	baton_catalog_session_changes();
+	session_comes(record);
 	BatonPlaced.context.session = record->id;
 	BatonPlaced.context.version = 0;
 	baton_reset_follow_reload();
@@ -376,16 +398,12 @@ baton_context_install(const BatonSessionRecord *record)
 		unpooled_install(record);
 		return;
 	}
+	session_comes(record);
 	baton_reset_follow_reload();
 	if (record->context_version == 0 ||
 		record->context_version != BatonPlaced.context.version ||
 		record->id != BatonPlaced.context.session)
 	{
-		if (record->id != BatonPlaced.context.session)
-		{
-			baton_functions_session_changes();
-			baton_catalog_session_changes();
-		}
 		BatonPlaced.context.session = record->id;
 		BatonPlaced.context.version = 0;
 		sort_out(record);
@@ -516,5 +534,8 @@ baton_context_note_message(char type)
 		return;
 	baton_report_note_message(type);
 	baton_notice_message(type);
+	/* a portal that is still open may call set_config() again, unnoticed */
+	if (type == 'C' && BatonPlaced.environment.is_volatile && !baton_portals_may_run())
+		baton_environment_is_stable();
 	baton_unnamed_note_message(type);
 }

@@ -48,6 +48,7 @@
 #include "session_statements.h"
 #include "statement_cache.h"
 #include "statement_tracking.h"
+#include "tally.h"
 #include "views.h"
 
 /* ----------------------------------------------------------------
@@ -166,14 +167,6 @@ baton_retire_asked(void)
  * ----------------------------------------------------------------
  */
 
-/* As shown in pg_baton_sessions.dedicated_cause. */
-static const char *const cause_names[BATON_CAUSE_COUNT] = {
-	[BATON_CAUSE_NONE] = "",
-#define BATON_CAUSE(name, text) [BATON_CAUSE_##name] = text,
-#include "causes.inc"
-#undef BATON_CAUSE
-};
-
 static const char *const taken_names[] = {
 	[BATON_TAKEN_FROM_QUEUE] = "ready queue",
 	[BATON_TAKEN_IDLE] = "idle backend",
@@ -219,10 +212,77 @@ scheduling_log_cause(uint64 session, uint32 cause, uint32 cause_before)
 	char		fields[128];
 
 	if (cause != BATON_CAUSE_NONE)
-		snprintf(fields, sizeof(fields), "why=\"%s\"", cause_names[cause]);
+		snprintf(fields, sizeof(fields), "why=\"%s\"", baton_cause_names[cause]);
 	else
-		snprintf(fields, sizeof(fields), "was=\"%s\"", cause_names[cause_before]);
+		snprintf(fields, sizeof(fields), "was=\"%s\"", baton_cause_names[cause_before]);
 	write_line(session, cause != BATON_CAUSE_NONE ? "dedicated" : "shared", fields);
+}
+
+/* ----------------------------------------------------------------
+ *		Long waits for a backend (pg_baton.log_min_wait), and sessions that keep
+ *		one for long (pg_baton.log_min_pin): a line each, as the session's.
+ * ----------------------------------------------------------------
+ */
+
+static void
+write_long(const char *what, int64 us, const char *why)
+{
+	HOLD_INTERRUPTS();
+	ereport(LOG_SERVER_ONLY,
+			(errmsg("pg_baton: session %s for %lld.%03d ms: %s", what,
+					(long long) (us / 1000), (int) (us % 1000), why),
+			 errhidestmt(true), errhidecontext(true)));
+	RESUME_INTERRUPTS();
+}
+
+/*
+ * Returns -1 if no line is due.  A function of its own: its variable must not
+ * become one of baton_session_take(), which calls setjmp().
+ */
+static pg_noinline int64
+long_wait_since(int64 waits_since)
+{
+	int64		waited_us = baton_monotonic_us() - waits_since;
+
+	return waited_us >= (int64) baton_log_min_wait_ms * 1000 ? waited_us : -1;
+}
+
+/* `waits_since`: 0 if the session has not waited. */
+static int64
+long_wait_us(int64 waits_since)
+{
+	if (likely(baton_log_min_wait_ms < 0) || waits_since == 0)
+		return -1;
+	return long_wait_since(waits_since);
+}
+
+static void
+log_long_wait(int64 waited_us, BatonTakenBy why)
+{
+	if (unlikely(waited_us >= 0))
+		write_long("waited", waited_us, taken_names[why]);
+}
+
+/*
+ * Once for each time that the session has become dedicated: at the end of the
+ * first transaction, or of the session, after the time.  The configuration
+ * alone makes no session worth a line.
+ */
+static void
+log_long_pin(void)
+{
+	uint32		cause = BatonServed.cause;
+	int64		kept_us;
+
+	if (baton_log_min_pin_ms < 0 || BatonServed.pin_is_logged ||
+		cause == BATON_CAUSE_NONE || cause == BATON_CAUSE_FEW_SESSIONS ||
+		cause == BATON_CAUSE_POOL_MODE)
+		return;
+	kept_us = baton_monotonic_us() - BatonServed.pinned_since_us;
+	if (kept_us < (int64) baton_log_min_pin_ms * 1000)
+		return;
+	BatonServed.pin_is_logged = true;
+	write_long("has kept its backend", kept_us, baton_cause_names[cause]);
 }
 
 /* ----------------------------------------------------------------
@@ -581,7 +641,7 @@ look(const BatonSessionRecord *record, Oid role)
 }
 
 void
-baton_session_take(uint64 session, int fd, BatonTakenBy why)
+baton_session_take(uint64 session, int fd, BatonTakenBy why, int64 given_us)
 {
 	BatonSessionSlot *slot = baton_session_slot(session);
 	MemoryContext caller = CurrentMemoryContext;
@@ -591,6 +651,7 @@ baton_session_take(uint64 session, int fd, BatonTakenBy why)
 	uint32		held_off = QueryCancelHoldoffCount;
 	bool		failed = false;
 	int64		waits_since;
+	int64		waited_us;
 	bool		is_last = slot->last_backend == BatonSelf.slot_index + 1;
 	Oid			role = baton_identity((uint32) session)->role_oid;
 
@@ -627,6 +688,7 @@ baton_session_take(uint64 session, int fd, BatonTakenBy why)
 	BatonSelf.in_hand = 0;
 	waits_since = slot->state == BATON_STATE_WAITING ?
 		slot->state_since_us : 0;
+	waited_us = long_wait_us(waits_since);
 	slot->state = BATON_STATE_ACTIVE;
 	slot->state_since_us = baton_monotonic_us();
 	if (!is_last)
@@ -640,12 +702,14 @@ baton_session_take(uint64 session, int fd, BatonTakenBy why)
 	baton_socket_put(fd);
 
 	/* From now on the session ends with this process and goes to no other. */
-	if (unlikely(record == NULL))
+	if (unlikely(record == NULL || !OidIsValid(role)))
 		ereport(FATAL,
 				(errcode(ERRCODE_INTERNAL_ERROR),
 				 errmsg("session record %u is damaged", (uint32) session)));
 	BatonServed.tenant = baton_tenant_slot(record->tenant);
 	BatonSelf.slot->tenant = record->tenant + 1;
+	baton_tally_of(record->tenant, BatonServed.tenant->serial);
+	baton_tally_taken(why == BATON_TAKEN_FROM_QUEUE, slot->state_since_us, given_us, waits_since);
 	baton_become(role, BatonServed.tenant);
 	if (is_new)
 		greeting = AllocSetContextCreate(caller, "pg_baton greeting",
@@ -659,19 +723,24 @@ baton_session_take(uint64 session, int fd, BatonTakenBy why)
 			BatonServed.role = InvalidOid;
 		baton_identity_put(record);
 		baton_keepalive_relayed(record->is_relayed != 0);
-		/* log lines show the session from now on */
-		if (unlikely(baton_log_scheduling))
-			scheduling_log_taken(session, why, is_last, waits_since);
 		if (greeting != NULL)
 		{
+			uint64		sent = BatonSelf.tally->counts[BATON_COUNT_SENT];
+
 			MemoryContextSwitchTo(greeting);
 			greet(record);
+			/* a greeting that the dispatcher sends is not counted either */
+			BatonSelf.tally->counts[BATON_COUNT_SENT] = sent;
 		}
 		else
 		{
 			baton_context_install(record);
 			baton_keepalive_put(slot);
 		}
+		/* log lines show the session, and its application_name, from now on */
+		if (unlikely(baton_log_scheduling))
+			scheduling_log_taken(session, why, is_last, waits_since);
+		log_long_wait(waited_us, why);
 	}
 	PG_CATCH();
 	{
@@ -820,6 +889,10 @@ baton_session_release(uint32 state_after, bool tell_always)
 
 	Assert(BatonServed.session != 0);
 
+	/* the rest of the message is not for another backend */
+	if (unlikely(baton_input_is_within_noop()))
+		return false;
+
 	/*
 	 * Collects the changes since the session came, or since the last attempt.
 	 */
@@ -828,6 +901,11 @@ baton_session_release(uint32 state_after, bool tell_always)
 	(void) baton_context_capture(session);
 	if (baton_session_lacks_memory() != BATON_CAUSE_NONE)
 		return false;
+	if (baton_arena_claim(session, baton_delta_size()) && lacks_memory() != BATON_CAUSE_NONE)
+	{
+		baton_arena_claim_no_more(session);
+		return false;
+	}
 
 	/*
 	 * The socket was armed for its end only. Such an event may have been
@@ -859,7 +937,7 @@ baton_session_release(uint32 state_after, bool tell_always)
 	baton_keepalive_leave(slot);
 	slot->dedicated_cause = BATON_CAUSE_NONE;
 	forget_served();
-	baton_pid_leave(session);
+	baton_pid_leave(session, true);
 
 	pg_write_barrier();
 	slot->owner = 0;
@@ -905,6 +983,9 @@ baton_session_end(uint32 how, uint32 state_after)
 
 	Assert(BatonServed.session != 0);
 
+	baton_pid_note_name(session);
+	log_long_pin();
+
 	/*
 	 * The context goes first: if this fails, the backend dies, and the
 	 * dispatcher still finds the session in its slot.
@@ -912,7 +993,7 @@ baton_session_end(uint32 how, uint32 state_after)
 	baton_context_forget(session);
 	baton_idle_timeouts_end();
 	forget_served();
-	baton_pid_leave(session);
+	baton_pid_leave(session, false);
 	slot->dedicated_cause = BATON_CAUSE_NONE;
 	BatonSelf.slot->dedicated_cause = BATON_CAUSE_NONE;
 	slot->owner = 0;
@@ -933,8 +1014,16 @@ baton_session_note_cause(uint32 cause)
 {
 	uint32		cause_before = BatonServed.cause;
 
-	if (cause == cause_before || BatonServed.session == 0)
+	if (BatonServed.session == 0)
 		return;
+	log_long_pin();
+	if (cause == cause_before)
+		return;
+	if (cause_before == BATON_CAUSE_NONE)
+	{
+		BatonServed.pinned_since_us = baton_monotonic_us();
+		BatonServed.pin_is_logged = false;
+	}
 	BatonServed.cause = cause;
 	baton_session_slot(BatonServed.session)->dedicated_cause = cause;
 	BatonSelf.slot->dedicated_cause = cause;

@@ -119,9 +119,10 @@ extern void baton_session_received(uint64 session);
  * no session. The session has come because its client has sent something,
  * which must be read next. Greets a session that has not been greeted. If the
  * context cannot be put in place, the client gets an error and the session
- * ends. `why` is for the log.
+ * ends. `why` is for the log. `given_us`: when the dispatcher gave it, of
+ * CLOCK_MONOTONIC; 0: unknown.
  */
-extern void baton_session_take(uint64 session, int fd, BatonTakenBy why);
+extern void baton_session_take(uint64 session, int fd, BatonTakenBy why, int64 given_us);
 
 /*
  * Gives the held session back to the dispatcher. `state_after` becomes the

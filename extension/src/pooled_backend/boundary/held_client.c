@@ -188,6 +188,17 @@ only_begins(bool *is_part)
 		(baton_session_slot(baton_session_held())->flags & BATON_SESSION_LOOKED_AT) == 0;
 }
 
+/*
+ * PostgresMain turns the idle timeouts off after any message, also after one
+ * that it ignores; one that has passed before that counts.
+ */
+static void
+no_longer_idle(void)
+{
+	CHECK_FOR_INTERRUPTS();
+	baton_idle_timeouts_end();
+}
+
 ClientSays
 baton_client_listen(bool ready, bool may_leave)
 {
@@ -200,7 +211,9 @@ baton_client_listen(bool ready, bool may_leave)
 	 * of a session that may leave stays in case it leaves.
 	 */
 	input->is_timed = false;
-	if (read)
+	if (unlikely(baton_input_is_within_noop()))
+		says = CLIENT_SENDS_NOOP;
+	else if (read)
 	{
 		if (!baton_state_claim(BATON_BACKEND_BUSY))
 			return CLIENT_NOTHING;
@@ -225,15 +238,14 @@ baton_client_listen(bool ready, bool may_leave)
 
 	if (unlikely(says == CLIENT_SENDS_NOOP))
 	{
-		bool		skipped;
-
-		if (input->is_timed)
-			baton_message_timeout_begin(true);
-		skipped = baton_input_skip();
+		input->is_timed = false;
+		says = baton_input_skip();
+		if (says == CLIENT_NOTHING)
+			return says;
 		baton_message_timeout_end();
-		if (!skipped)
-			return CLIENT_LEAVES;
-		if (baton_input_is_buffered())
+		if (says == CLIENT_SENDS_NOOP)
+			no_longer_idle();
+		if (says == CLIENT_SENDS_NOOP && baton_input_is_buffered())
 			return baton_input_ends_session() ? CLIENT_LEAVES : CLIENT_SPEAKS;
 	}
 	return says;

@@ -455,25 +455,57 @@ baton_role_is_wrong(void)
  * this up.
  *
  * A cancel for a session that waits for a backend is a flag in its session
- * slot. The backend that takes the session arms a cancel. It fires when the
- * first command that the session runs is analysed or started: pg_baton.c
- * handles a utility statement, taint_watch.c a function that a message calls.
- * PostgresMain discards cancels that arrive before a command has been read, so
- * it cannot be raised earlier.
+ * slot. The backend that takes the session arms a cancel.
  *
  * Putting a session in place takes longer than stock's reading of a message.
  * If the session was handed over because it has sent a request, a cancel that
  * names it and comes before that request begins to run applies to the request,
- * and is kept until then; PostgresMain discards a cancel that is raised before
- * it has read the message. This does not hold for a session that idles in
+ * and is kept until then. This does not hold for a session that idles in
  * place: what is in its socket when the backend looks may have been sent after
  * the cancel.
+ *
+ * PostgresMain (postgres.c, 15 to 18) discards a cancel that is raised before
+ * it has read the message. Its flag, DoingCommandRead, is static. But every
+ * message that may wait begins with start_xact_command() (postgres.c), and no
+ * transaction is open before a request's first message. So an armed or kept
+ * cancel is raised when a transaction is open, at the latest by the first
+ * command that is analysed or started (pg_baton.c has the hooks). A statement
+ * may wait before any hook: for a lock in its analysis, or for its snapshot. So
+ * the signal handler looks again every CANCEL_LOOK_MS while a cancel is armed
+ * or kept. It uses a timer of the kernel, which a signal handler may set; those
+ * of timeout.c it may not.
  *
  * session_signal() and the order of the words it reads are modelled with the
  * dispatcher's side in dispatcher/src/shell/link/handshake/model.rs. A change
  * here requires the same change there.
  * ----------------------------------------------------------------
  */
+
+#define CANCEL_LOOK_MS 10
+
+/* Called by the signal handler, too. */
+static void
+look_again(void)
+{
+	const struct itimerspec after = {.it_value.tv_nsec = CANCEL_LOOK_MS * 1000000L};
+
+	if (BatonSelf.has_cancel_timer)
+		(void) timer_settime(BatonSelf.cancel_timer, 0, &after, NULL);
+}
+
+/* From here on the handler raises cancels itself. */
+static bool
+take_kept(void)
+{
+	BatonServedCancel *cancel = &BatonServed.cancel;
+	bool		kept;
+
+	cancel->has_spoken = false;
+	kept = cancel->held_back || cancel->armed;
+	cancel->held_back = false;
+	cancel->armed = false;
+	return kept;
+}
 
 static void
 session_signal(SIGNAL_ARGS)
@@ -496,16 +528,24 @@ session_signal(SIGNAL_ARGS)
 		if (pg_atomic_compare_exchange_u64(baton_atomic_u64(identity->cancel), &session, 0))
 			cancelled = true;
 	}
-	if (cancelled)
+	if (cancelled && BatonServed.cancel.has_spoken)
 	{
-		if (BatonServed.cancel.has_spoken)
-			BatonServed.cancel.held_back = true;
-		else if (!BatonSelf.holds_cancels)
-			StatementCancelHandler(SIGINT);
+		BatonServed.cancel.held_back = true;
+		cancelled = false;
+		SetLatch(MyLatch);		/* the request may wait for the end of a pause */
 	}
+	if (BatonServed.cancel.held_back || BatonServed.cancel.armed)
+	{
+		if (!BatonSelf.holds_cancels && IsTransactionState())
+			cancelled = take_kept();
+		else
+			look_again();
+	}
+	if (cancelled && !BatonSelf.holds_cancels)
+		StatementCancelHandler(SIGINT);
 	if (here != 0 && baton_pid_is_terminated(here))
 	{
-		if (!BatonSelf.holds_cancels)
+		if (!BatonSelf.holds_cancels || BatonSelf.writes_in_boundary)
 			die(SIGTERM);
 		else
 			SetLatch(MyLatch);	/* the wait looks again */
@@ -537,6 +577,25 @@ baton_terminate_check(uint64 session)
 	CHECK_FOR_INTERRUPTS();
 }
 
+/*
+ * ProcessClientWriteInterrupt (postgres.c) looks at what die() sets. The flag
+ * comes first: a request that is older than the flag is seen here, a later one
+ * by the signal handler.
+ */
+void
+baton_terminate_ends_write(void)
+{
+	BatonSelf.writes_in_boundary = true;
+	if (BatonServed.session != 0 && baton_pid_is_terminated(BatonServed.session))
+		die(SIGTERM);
+}
+
+void
+baton_terminate_ends_no_write(void)
+{
+	BatonSelf.writes_in_boundary = false;
+}
+
 void
 baton_cancel_session_asks(bool asks)
 {
@@ -547,13 +606,19 @@ baton_cancel_session_asks(bool asks)
 void
 baton_cancel_attach(void)
 {
+	struct sigevent event = {.sigev_notify = SIGEV_SIGNAL,.sigev_signo = SIGUSR2};
+
 	pqsignal(SIGUSR2, session_signal);
+	/* without a timer, a kept cancel waits until a command is analysed */
+	BatonSelf.has_cancel_timer =
+		timer_create(CLOCK_MONOTONIC, &event, &BatonSelf.cancel_timer) == 0;
 }
 
 void
 baton_cancel_arm(void)
 {
 	BatonServed.cancel.armed = true;
+	look_again();
 }
 
 void
@@ -571,12 +636,8 @@ baton_cancel_fire(void)
 	/* an injected message */
 	if (BatonSelf.holds_cancels)
 		return;
-	/* from here on the handler raises cancels itself */
-	BatonServed.cancel.has_spoken = false;
-	if (BatonServed.cancel.held_back || BatonServed.cancel.armed)
+	if (take_kept())
 	{
-		BatonServed.cancel.held_back = false;
-		BatonServed.cancel.armed = false;
 		QueryCancelPending = true;
 		InterruptPending = true;
 		CHECK_FOR_INTERRUPTS();

@@ -63,6 +63,13 @@ extern void baton_cancel_session_asks(bool asks);
 extern void baton_terminate_check(uint64 session);
 
 /*
+ * Between these two calls the boundary may wait for the client of the session
+ * in place to read. A request to terminate the session ends that wait.
+ */
+extern void baton_terminate_ends_write(void);
+extern void baton_terminate_ends_no_write(void);
+
+/*
  * A command begins to run: cancels it with ERROR if a cancel request was armed
  * or kept.
  */

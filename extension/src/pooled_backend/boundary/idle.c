@@ -42,6 +42,7 @@
 #include "pooled_state.h"
 #include "session_statements.h"
 #include "taint.h"
+#include "tally.h"
 #include "unnamed_statement.h"
 #include "views.h"
 
@@ -175,7 +176,10 @@ take_instead(const BatonIncoming *incoming, bool from_queue)
 {
 	uint64		session = incoming->frame.session;
 	BatonTakenBy why = BATON_TAKEN_IDLE;
+	int64		given_us = 0;
 
+	if (likely(incoming->frame.length == sizeof(given_us)))
+		memcpy(&given_us, incoming->payload, sizeof(given_us));
 	if (from_queue)
 		why = BATON_TAKEN_FROM_QUEUE;
 	else if (baton_session_held() != 0)
@@ -197,7 +201,7 @@ take_instead(const BatonIncoming *incoming, bool from_queue)
 		baton_session_bounce(session, incoming->descriptors[0]);
 		return;
 	}
-	baton_session_take(session, incoming->descriptors[0], why);
+	baton_session_take(session, incoming->descriptors[0], why, given_us);
 }
 
 /*
@@ -310,6 +314,10 @@ assignments_handle(uint32 cause)
 		switch (incoming.frame.kind)
 		{
 			case BATON_MSG_ASSIGN:
+				if (unlikely(IsTransactionOrTransactionBlock()))
+					ereport(FATAL,
+							(errcode(ERRCODE_INTERNAL_ERROR),
+							 errmsg("pg_baton's dispatcher gave a session to a backend in a transaction")));
 				baton_state_set(BATON_BACKEND_BUSY);
 				take_instead(&incoming, false);
 				return;
@@ -326,8 +334,10 @@ assignments_handle(uint32 cause)
 				}
 				break;
 			case BATON_MSG_EVICT:
+				/* a request that is read in part, or held, is not idle */
 				if (cause != BATON_CAUSE_NONE && !IsTransactionOrTransactionBlock() &&
-					baton_session_held() == incoming.frame.session)
+					baton_session_held() == incoming.frame.session &&
+					!baton_input_is_buffered())
 				{
 					if (!gives_way(cause))
 						evict(cause);
@@ -406,6 +416,10 @@ sleep_idle(uint32 cause, long timeout_ms)
 	int			count;
 	bool		client_ready = true;
 
+	/* a session that was greeted here has asked for nothing yet */
+	BatonServed.request_since_us = 0;
+	if (!IsTransactionOrTransactionBlock())
+		BatonServed.transaction_since_us = 0;
 	baton_socket_expect_sleep();
 	count = WaitEventSetWait(baton_socket_idle_set(), timeout_ms, events, lengthof(events),
 							 WAIT_EVENT_CLIENT_READ);
@@ -438,7 +452,7 @@ wait_in_transaction(void)
 {
 	bool		ready = false;
 
-	while (BatonSelf.control >= 0)
+	while (BatonSelf.control >= 0 || baton_input_is_within_noop())
 	{
 		baton_terminate_check(baton_session_held());
 		if (InterruptPending)
@@ -452,6 +466,7 @@ wait_in_transaction(void)
 		if (MyProc->recoveryConflictPending)
 		{
 			InterruptPending = true;
+			baton_input_give_noop_back();
 			return true;
 		}
 
@@ -604,6 +619,76 @@ sleep_time(uint32 cause)
 }
 
 /*
+ * The limit on the rest of a message applies as long as its session is one that
+ * could leave.
+ */
+static void
+time_noop(bool timed)
+{
+	if (likely(timed == BatonServed.message.is_timed))
+		return;
+	if (timed)
+		baton_message_timeout_begin(true);
+	else
+		baton_message_timeout_end();
+}
+
+/*
+ * Shows the session, which keeps this backend, as active. Returns false if it
+ * is paused: its request must wait. The state comes before the look: if the
+ * dispatcher has seen another state after it had paused the session, the look
+ * finds that (is_in_the_way, pause.rs). A cancel ends the wait: the request
+ * runs, and is cancelled at once.
+ */
+static bool
+may_run(BatonSessionSlot *slot)
+{
+	slot->state = BATON_STATE_ACTIVE;
+	pg_memory_barrier();
+	return likely(!baton_session_is_paused(slot->flags)) || BatonSelf.control < 0 ||
+		BatonServed.cancel.held_back;
+}
+
+/*
+ * The dispatcher wakes this process when a pause ends. It also puts the word
+ * right once a second if another process has written it, and wakes nothing.
+ */
+#define PAUSE_LOOK_MS 1000L
+
+/*
+ * The client of a session that keeps this backend has sent a request. Waits
+ * while the session is paused. Returns false if it has ended.
+ */
+static bool
+wait_for_resume(uint32 cause)
+{
+	uint64		session = baton_session_held();
+	BatonSessionSlot *slot = baton_session_slot(session);
+
+	if (likely(may_run(slot)))
+		return true;
+
+	/* as after any message that PostgresMain reads */
+	CHECK_FOR_INTERRUPTS();
+	baton_idle_timeouts_end();
+	/* from here on a cancel means this request */
+	baton_cancel_session_asks(true);
+	slot->state_since_us = baton_monotonic_us();
+	while (baton_session_held() == session && !may_run(slot))
+	{
+		slot->state = BATON_STATE_WAITING;
+		(void) WaitLatchOrSocket(MyLatch,
+								 WL_LATCH_SET | WL_SOCKET_READABLE | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH,
+								 BatonSelf.control, PAUSE_LOOK_MS, PG_WAIT_EXTENSION);
+		ResetLatch(MyLatch);
+		baton_terminate_check(session);
+		handle_interrupts();
+		assignments_handle(cause);
+	}
+	return baton_session_held() == session;
+}
+
+/*
  * The held session, if any, is between two transactions. Returns when the
  * client of the session in place has begun to send.
  */
@@ -612,6 +697,7 @@ wait_for_session(void)
 {
 	uint32		cause = BATON_CAUSE_NONE;
 	bool		look_for_cause = true;
+	bool		within_noop;
 	bool		ready = false;
 
 	baton_cache_memory_used();
@@ -621,7 +707,9 @@ wait_for_session(void)
 		{
 			if (baton_session_held() == 0)
 				proc_exit(0);
-			return;				/* an ordinary connection from now on */
+			/* an ordinary connection from its next message on */
+			if (!baton_input_is_within_noop())
+				return;
 		}
 		baton_terminate_check(baton_session_held());
 
@@ -636,7 +724,7 @@ wait_for_session(void)
 			cause = BATON_CAUSE_NONE;
 			look_for_cause = true;
 		}
-		else if (look_for_cause && !BatonServed.input.just_taken)
+		else if (look_for_cause && !BatonServed.input.just_taken && BatonSelf.control >= 0)
 		{
 			cause = baton_taint();
 			if (cause == BATON_CAUSE_NONE)
@@ -650,7 +738,10 @@ wait_for_session(void)
 			look_for_cause = false;
 		}
 
-		if (cause == BATON_CAUSE_NONE && !BatonServed.input.just_taken && pass_baton())
+		within_noop = baton_input_is_within_noop();
+		time_noop(within_noop && cause == BATON_CAUSE_NONE);
+		if (cause == BATON_CAUSE_NONE && !BatonServed.input.just_taken && !within_noop &&
+			pass_baton())
 		{
 			look_for_cause = true;
 			ready = false;
@@ -667,6 +758,12 @@ wait_for_session(void)
 			switch (baton_client_listen(ready, cause == BATON_CAUSE_NONE))
 			{
 				case CLIENT_SPEAKS:
+					if (cause != BATON_CAUSE_NONE && !wait_for_resume(cause))
+					{
+						look_for_cause = true;
+						ready = false;
+						continue;
+					}
 					/* ProcessClientReadInterrupt does this after a read */
 					if (notifyInterruptPending)
 						ProcessNotifyInterrupt(true);
@@ -731,5 +828,7 @@ baton_idle_wait(char status, StringInfo messages)
 		wait_for_session();
 		baton_hold_limit_begin();
 	}
+	if (BatonServed.request_since_us == 0)
+		baton_tally_request_begins(baton_monotonic_us());
 	return baton_client_runs(messages);
 }

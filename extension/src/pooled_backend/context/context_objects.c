@@ -14,6 +14,7 @@
 #include "catalog/pg_authid.h"
 #include "commands/sequence.h"
 #include "miscadmin.h"
+#include "storage/ipc.h"
 #include "utils/hsearch.h"
 #include "utils/memutils.h"
 #include "utils/snapmgr.h"
@@ -373,6 +374,17 @@ baton_temporary_is_item(const BatonStored *entry)
 }
 
 /*
+ * A transaction that sets up the namespace again takes it back as it aborts.
+ * RemoveTempRelationsCallback() would first find it, abort the transaction,
+ * and then remove the objects of no namespace, which is an error.
+ */
+static void
+abort_before_removal(int code, Datum argument)
+{
+	AbortOutOfAnyTransaction();
+}
+
+/*
  * Is a namespace shown? Also records one that the session in place has made. A
  * session makes at most one, and keeps it.
  */
@@ -385,6 +397,8 @@ look(void)
 	GetTempNamespaceState(&namespace, &toast_namespace);
 	if (!OidIsValid(namespace))
 		return false;
+	if (!OidIsValid(own))
+		before_shmem_exit(abort_before_removal, (Datum) 0);
 	own = namespace;
 	own_toast = toast_namespace;
 	return true;

@@ -98,6 +98,30 @@ find_portals(void)
 	return NULL;
 }
 
+static bool
+may_run(const char *name)
+{
+	Portal		portal = GetPortalByName(name);
+
+	return portal != NULL && portal->strategy == PORTAL_ONE_SELECT &&
+		portal->status == PORTAL_READY && portal->holdStore == NULL &&
+		(!portal->atEnd || (portal->cursorOptions & CURSOR_OPT_SCROLL) != 0);
+}
+
+/* A portal's context is identified by its name (CreatePortal, portalmem.c). */
+bool
+baton_portals_may_run(void)
+{
+	if (portals == NULL || portals->firstchild == NULL)
+		return false;
+	if (may_run(""))
+		return true;
+	for (MemoryContext child = portals->firstchild; child != NULL; child = child->nextchild)
+		if (child->ident != NULL && may_run(child->ident))
+			return true;
+	return false;
+}
+
 const char *
 baton_taint_attach(void)
 {

@@ -17,6 +17,12 @@
  */
 extern const char *baton_taint_attach(void);
 
+/*
+ * Is a portal open whose query may run on? A FETCH, or Execute with a number of
+ * rows, initialises no expression again.
+ */
+extern bool baton_portals_may_run(void);
+
 /* BATON_CAUSE_*, 0 if the session may leave this backend. */
 extern uint32 baton_taint(void);
 

@@ -11,6 +11,7 @@
 #include "postgres.h"
 
 #include "access/htup_details.h"
+#include "access/transam.h"
 #include "catalog/namespace.h"
 #include "catalog/pg_namespace.h"
 #include "catalog/pg_proc.h"
@@ -21,6 +22,7 @@
 #include "parser/scansup.h"
 #include "plpgsql.h"
 #include "utils/builtins.h"
+#include "utils/catcache.h"
 #include "utils/expandedrecord.h"
 #include "utils/hsearch.h"
 #include "utils/inval.h"
@@ -189,6 +191,62 @@ add_functions_called(FunctionNames *names, const char *word)
 	pfree(competitors.hashes);
 }
 
+static void
+add_types(FunctionNames *names, const List *hashes)
+{
+	ListCell   *cell;
+
+	foreach(cell, hashes)
+	{
+		add_hash(names, lfirst_int(cell));
+		add_hash(names, (uint32) lfirst_int(cell) ^ BATON_TYPE_SALT);
+	}
+}
+
+static void
+add_type(FunctionNames *names, Oid type)
+{
+	if (type >= FirstNormalObjectId)
+		add_types(names, baton_names_look_up_type(type));
+}
+
+/* Adds the result types of the functions of that name, in any schema. */
+static void
+add_result_types(FunctionNames *names, const char *name)
+{
+	CatCList   *list = SearchSysCacheList1(PROCNAMEARGSNSP, CStringGetDatum(name));
+	List	   *types = NIL;
+	ListCell   *cell;
+
+	for (int i = 0; i < list->n_members; i++)
+	{
+		Form_pg_proc form = (Form_pg_proc) GETSTRUCT(&list->members[i]->tuple);
+
+		types = list_append_unique_oid(types, form->prorettype);
+	}
+	ReleaseSysCacheList(list);
+	foreach(cell, types)
+		add_type(names, lfirst_oid(cell));
+}
+
+/*
+ * Adds the types that a word may name, or that a function of that name
+ * returns: the body may select an attribute of the result. Analysis of a body
+ * that is copied is seen by no hook, and its constants and its references to
+ * attributes are laid out as the types are then.
+ */
+static void
+add_types_called(FunctionNames *names, const char *word)
+{
+	ListCell   *cell;
+
+	add_type(names, TypenameGetTypid(word));
+	add_result_types(names, word);
+	foreach(cell, names->schemas)
+		add_type(names, GetSysCacheOid2(TYPENAMENSP, Anum_pg_type_oid, CStringGetDatum(word),
+										ObjectIdGetDatum(((const NamedSchema *) lfirst(cell))->schema)));
+}
+
 /*
  * Adds the word before a dot, if it is a schema's name; NULL: there is none.
  */
@@ -300,7 +358,10 @@ add_words(FunctionNames *names, const char *source, bool is_copied)
 		{
 			add_hash(names, baton_name_hash_alone(word));
 			if (is_copied)
+			{
 				add_functions_called(names, word);
+				add_types_called(names, word);
+			}
 			if (is_before_dot(*at == '"' ? strchr(end, '"') + 1 : end))
 				add_schema(names, word);
 			memmove(last + 1, last, (LAST_WORDS - 1) * sizeof(char *));
@@ -382,42 +443,49 @@ baton_function_names_copied(FunctionNames *names, Oid function)
 	add_function(names, function, true);
 }
 
+static void
+add_named(FunctionNames *names, const BatonNamed *named)
+{
+	List	   *hashes;
+	List	   *words;
+	ListCell   *cell;
+
+	names->unknown |= !baton_names_of(named, &hashes, &words);
+	add_types(names, hashes);
+	/* as an input function reads them: 'my-seq', '"a""b"' */
+	foreach(cell, words)
+		add_hash(names, baton_name_hash_alone(lfirst(cell)));
+	list_free(hashes);
+	list_free(words);
+}
+
 void
 baton_function_names_rewritten(FunctionNames *names, Query *query)
 {
-	List	   *types = baton_bindings_types(list_make1(query));
-	ListCell   *cell;
+	BatonNamed	named;
 
-	foreach(cell, types)
-	{
-		const List *called = baton_names_of_type(lfirst_oid(cell));
-		ListCell   *name;
-
-		names->unknown |= called == NIL;
-		foreach(name, called)
-		{
-			add_hash(names, lfirst_int(name));
-			add_hash(names, (uint32) lfirst_int(name) ^ BATON_TYPE_SALT);
-		}
-	}
-	list_free(types);
+	baton_bindings_named(&named, list_make1(query));
+	add_named(names, &named);
+	baton_named_free(&named);
 }
 
 void
 baton_function_names_analysed(FunctionNames *names, Query *query)
 {
-	List	   *functions = baton_bindings_functions(list_make1(query));
+	BatonNamed	named;
 	ListCell   *cell;
 
-	baton_function_names_rewritten(names, query);
+	baton_bindings_named(&named, list_make1(query));
+	add_named(names, &named);
 	baton_bindings_find(&names->bindings, list_make1(query), NULL);
-	if (functions != NIL)
+	if (named.functions != NIL)
 	{
 		const BatonSearchPath *path = baton_search_path_get(CurrentMemoryContext);
 
-		foreach(cell, functions)
+		foreach(cell, named.functions)
 			add_competitors(names, baton_called_competitors(lfirst_oid(cell), path));
 	}
+	baton_named_free(&named);
 }
 
 void
@@ -459,6 +527,8 @@ matches(uint32 hash, void *argument)
 			return names->bindings.roles || names->inlines;
 		case BATON_ANY_ENUM:
 			return names->bindings.constants || names->inlines;
+		case BATON_ANY_ROW:
+			return names->unknown;
 		default:
 			break;
 	}

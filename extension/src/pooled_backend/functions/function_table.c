@@ -325,6 +325,7 @@ typedef struct FunctionTable
 	uint64		content;		/* a number that no other content ever had */
 	int			running;		/* calls that began with it in place */
 	uint64		session;		/* the session that used it last */
+	uint64		moves;			/* as of then */
 	List	   *mixed;			/* functions with plans that belong to that
 								 * session alone */
 	FunctionNames *names;		/* NULL: never used */
@@ -472,14 +473,16 @@ renew_casts(void)
 }
 
 /*
- * Another session comes to use the table: removes the functions that it would
- * not have compiled or planned in the same way. Its transaction has processed
- * other backends' invalidations.
+ * Another session comes to use the table, or the same one from another
+ * backend, where it may have discarded its plans: removes the functions that
+ * it would not have compiled or planned in the same way. Its transaction has
+ * processed other backends' invalidations.
  */
 static void
 take_over(FunctionTable *table)
 {
 	table->session = baton_session_held();
+	table->moves = BatonPlaced.context.moves;
 	renew_casts();
 	baton_function_records_stay_begins();
 	baton_names_look_up_functions();
@@ -757,7 +760,8 @@ baton_functions_call_begins(FmgrInfo *function, BatonCall *call)
 	if (!environment_matches(&in_place->environment))
 		choose_table();
 	in_place->last_use = ++BatonSelf.memory.uses;
-	if (in_place->session != baton_session_held() || in_place->names == NULL)
+	if (in_place->session != baton_session_held() ||
+		in_place->moves != BatonPlaced.context.moves || in_place->names == NULL)
 		take_over(in_place);
 
 	if (call->content != in_place->content)
@@ -918,6 +922,9 @@ baton_functions_utility_begins(const BatonUtility *utility)
 {
 	const VariableSetStmt *set;
 
+	/* a block is no call of a function, and uses the same table of casts */
+	if (IsA(utility->statement, DoStmt) && pooled && !baton_unpooled())
+		renew_casts();
 	if (state != USABLE || !IsA(utility->statement, VariableSetStmt))
 		return;
 	set = (const VariableSetStmt *) utility->statement;

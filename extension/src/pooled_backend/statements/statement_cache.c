@@ -17,6 +17,8 @@
 #include "access/transam.h"
 #include "catalog/pg_class.h"
 #include "catalog/pg_index.h"
+#include "catalog/pg_language.h"
+#include "catalog/pg_proc.h"
 #include "common/hashfn.h"
 #include "nodes/nodeFuncs.h"
 #include "optimizer/cost.h"
@@ -55,6 +57,10 @@
  * parameter may stand only where its value is not used for an estimate:
  * - in the target list, or in what is returned, below built-in operators and
  *   functions that return one row; not where rows are sorted or grouped by it.
+ *   Nor may the planner compute such a function from constants and parameters
+ *   alone (evaluate_function, clauses.c) if that may fail: the server reports
+ *   the error ("value too long") even if no row is found, and before
+ *   anything is executed.
  * - in the WHERE clause as "column = parameter", where a unique index has this
  *   column alone: then var_eq_const() and var_eq_non_const() (selfuncs.c) both
  *   estimate one row (has_unique_index, plancat.c), and look at no statistics.
@@ -90,6 +96,14 @@ is_external_parameter(const Node *node)
 	return IsA(node, Param) && ((const Param *) node)->paramkind == PARAM_EXTERN;
 }
 
+static const Node *
+without_relabel(const Node *node)
+{
+	while (node != NULL && IsA(node, RelabelType))
+		node = (const Node *) ((const RelabelType *) node)->arg;
+	return node;
+}
+
 /*
  * Walker: counts all parameters; returns true if there is one of another kind.
  */
@@ -108,37 +122,115 @@ count_parameters(Node *node, int *count)
 	return expression_tree_walker(node, count_parameters, count);
 }
 
-/* Counts the parameters of an expression that is only computed. */
+/*
+ * Does this immutable function accept every value? These convert a number to a
+ * type that holds it.
+ */
+static bool
+never_fails(Oid function)
+{
+	switch (function)
+	{
+		case F_INT4_INT2:
+		case F_INT8_INT2:
+		case F_INT8_INT4:
+		case F_FLOAT4_INT2:
+		case F_FLOAT4_INT4:
+		case F_FLOAT4_INT8:
+		case F_FLOAT8_INT2:
+		case F_FLOAT8_INT4:
+		case F_FLOAT8_INT8:
+		case F_FLOAT8_FLOAT4:
+		case F_NUMERIC_INT2:
+		case F_NUMERIC_INT4:
+		case F_NUMERIC_INT8:
+			return true;
+		default:
+			return false;
+	}
+}
+
+/*
+ * Is it a function of the server's own that returns one row, and that the
+ * planner only computes or leaves alone? It copies the body of one in SQL, and
+ * may compute one that is not strict although another argument is NULL.
+ */
+static bool
+is_understood(Oid function)
+{
+	HeapTuple	tuple;
+	Form_pg_proc form;
+	bool		result;
+
+	if (function >= FirstUnpinnedObjectId)
+		return false;
+	tuple = SearchSysCache1(PROCOID, ObjectIdGetDatum(function));
+	if (!HeapTupleIsValid(tuple))
+		return false;
+	form = (Form_pg_proc) GETSTRUCT(tuple);
+	result = !form->proretset && form->proisstrict && form->prolang != SQLlanguageId;
+	ReleaseSysCache(tuple);
+	return result;
+}
+
+/* The function, and its arguments, that an expression calls, or InvalidOid. */
+static Oid
+called(const Node *node, List **arguments)
+{
+	*arguments = NIL;
+	if (IsA(node, OpExpr))
+	{
+		*arguments = ((const OpExpr *) node)->args;
+		return get_opcode(((const OpExpr *) node)->opno);
+	}
+	if (IsA(node, FuncExpr))
+	{
+		*arguments = ((const FuncExpr *) node)->args;
+		return ((const FuncExpr *) node)->funcid;
+	}
+	return InvalidOid;
+}
+
+/* Is the expression a constant in a custom plan (evaluate_function, clauses.c)? */
+static bool
+is_folded(const Node *node)
+{
+	List	   *arguments;
+	ListCell   *cell;
+	Oid			function;
+
+	node = without_relabel(node);
+	if (IsA(node, Const) || is_external_parameter(node))
+		return true;
+	function = called(node, &arguments);
+	if (!OidIsValid(function) || func_volatile(function) != PROVOLATILE_IMMUTABLE)
+		return false;
+	foreach(cell, arguments)
+		if (!is_folded(lfirst(cell)))
+		return false;
+	return true;
+}
+
+/*
+ * Counts the parameters of an expression that is only computed, without those
+ * whose values may raise an error when the planner computes it.
+ */
 static int
 stored_parameters(const Node *node)
 {
 	List	   *arguments;
 	ListCell   *cell;
+	Oid			function;
 	int			count = 0;
 
 	if (node == NULL)
 		return 0;
+	node = without_relabel(node);
 	if (is_external_parameter(node))
 		return 1;
-	if (IsA(node, RelabelType))
-		return stored_parameters((const Node *) ((const RelabelType *) node)->arg);
-	if (IsA(node, OpExpr))
-	{
-		const OpExpr *operator = (const OpExpr *) node;
-
-		if (operator->opno >= FirstUnpinnedObjectId || operator->opretset)
-			return 0;
-		arguments = operator->args;
-	}
-	else if (IsA(node, FuncExpr))
-	{
-		const FuncExpr *function = (const FuncExpr *) node;
-
-		if (function->funcid >= FirstUnpinnedObjectId || function->funcretset)
-			return 0;
-		arguments = function->args;
-	}
-	else
+	function = called(node, &arguments);
+	if (!OidIsValid(function) || !is_understood(function) ||
+		(is_folded(node) && !never_fails(function)))
 		return 0;
 	foreach(cell, arguments)
 		count += stored_parameters(lfirst(cell));
@@ -244,14 +336,6 @@ is_key(const Query *query, const Var *column)
 	list_free(statistics);
 	table_close(relation, NoLock);
 	return result;
-}
-
-static const Node *
-without_relabel(const Node *node)
-{
-	while (node != NULL && IsA(node, RelabelType))
-		node = (const Node *) ((const RelabelType *) node)->arg;
-	return node;
 }
 
 /*

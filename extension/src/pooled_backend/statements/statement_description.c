@@ -11,6 +11,7 @@
 
 #include "catalog/namespace.h"
 #include "miscadmin.h"
+#include "nodes/nodeFuncs.h"
 #include "parser/analyze.h"
 #include "parser/parse_param.h"
 #include "parser/parser.h"
@@ -18,6 +19,7 @@
 #include "tcop/utility.h"
 #include "utils/guc.h"
 #include "utils/memutils.h"
+#include "utils/timestamp.h"
 
 #include "delta.h"
 #include "majors.h"
@@ -51,6 +53,9 @@
  *
  * Constants that are the time itself ('now', 'today') are read again, as the
  * server does after any invalidation.
+ *
+ * The warnings of that analysis are held back. A text whose analysis may warn
+ * has settings for that reason, too, even if it holds no literal.
  * ----------------------------------------------------------------
  */
 
@@ -71,8 +76,10 @@ static PlanSettings *analysis_settings = NULL;
 static int	analysis_nest_level = 0;
 
 /*
- * Might the text hold a literal, or compare something with NULL? Parameters
- * are a dollar sign followed by a digit.
+ * Might the text hold a literal, or compare something with NULL, or does it
+ * name a precision that analysis reduces with a WARNING
+ * (anytimestamp_typmod_check, timestamp.c)? Parameters are a dollar sign
+ * followed by a digit.
  */
 static bool
 has_literal(const char *query)
@@ -82,6 +89,9 @@ has_literal(const char *query)
 		if (*at == '\'' || at[1] < '0' || at[1] > '9')
 			return true;
 	}
+	for (const char *at = strchr(query, '('); at != NULL; at = strchr(at + 1, '('))
+		if (strtol(at + 1, NULL, 10) > MAX_TIMESTAMP_PRECISION)
+			return true;
 	if (strchr(query, '=') == NULL)
 		return false;
 	for (const char *at = strpbrk(query, "nN"); at != NULL; at = strpbrk(at + 1, "nN"))
@@ -136,6 +146,22 @@ apply(const char *settings)
 	}
 }
 
+/*
+ * The session got the warnings of the analysis when it prepared the statement,
+ * and so did the log.
+ */
+static void
+hold_back_warnings(void)
+{
+	if (client_min_messages < ERROR)
+		(void) set_config_option("client_min_messages", "error", PGC_SUSET, PGC_S_SESSION,
+								 GUC_ACTION_SAVE, true, LOG, false);
+	/* LOG comes after ERROR there */
+	if (log_min_messages < ERROR && log_min_messages != LOG)
+		(void) set_config_option("log_min_messages", "error", PGC_SUSET, PGC_S_SESSION,
+								 GUC_ACTION_SAVE, true, LOG, false);
+}
+
 /* The plan's context may live long: settings must not accumulate in it. */
 static void
 forget_settings(PlanSettings *own)
@@ -180,6 +206,7 @@ analysis_begins(ParseState *pstate, void *argument)
 		analysis_settings = own;
 		analysis_nest_level = NewGUCNestLevel();
 		apply(own->settings);
+		hold_back_warnings();
 	}
 	else
 	{
@@ -634,11 +661,69 @@ append_result(StringInfo value, TupleDesc result)
 	}
 }
 
+/* May the word "unknown" be in this string, in whichever case? */
+static bool
+has_unknown(const char *string)
+{
+	/* a search for a rare letter is much faster than strcasestr() */
+	while ((string = strpbrk(string, "kK")) != NULL)
+	{
+		if (pg_strncasecmp(string, "known", 5) == 0)
+			return true;
+		string++;
+	}
+	return false;
+}
+
+static bool
+casts_parameter_to_unknown(Node *node, void *context)
+{
+	if (node == NULL)
+		return false;
+	if (IsA(node, TypeCast) && IsA(((TypeCast *) node)->arg, ParamRef))
+	{
+		List	   *names = ((TypeCast *) node)->typeName->names;
+
+		if (names != NIL && strcmp(strVal(llast(names)), "unknown") == 0)
+			return true;
+	}
+	return raw_expression_tree_walker(node, casts_parameter_to_unknown, context);
+}
+
+/*
+ * Does the first analysis alone accept the statement? The analysis of
+ * "$1::unknown" leaves the parameter without a type, and what is around it (at
+ * least resolveTargetListUnknowns(), parse_target.c) gives it one. Then no
+ * conversion to unknown is found for that type by RevalidateCachedQuery(),
+ * which in stock happens after DISCARD PLANS only.
+ */
+static bool
+is_analysed_only_once(const CachedPlanSource *plan)
+{
+	Node	   *statement = plan->raw_parse_tree == NULL ? NULL : plan->raw_parse_tree->stmt;
+
+	if (plan->num_params == 0 || statement == NULL || !has_unknown(plan->query_string))
+		return false;
+	switch (nodeTag(statement))
+	{
+		case T_SelectStmt:
+		case T_InsertStmt:
+		case T_UpdateStmt:
+		case T_DeleteStmt:
+		case T_MergeStmt:
+			return casts_parameter_to_unknown(statement, NULL);
+		default:
+			/* raw_expression_tree_walker() knows no others */
+			return false;
+	}
+}
+
 bool
 baton_statement_is_describable(const CachedPlanSource *plan)
 {
 	return baton_delta_size() != DELTA_TOO_LARGE &&
-		strlen(plan->query_string) < MaxAllocSize - DESCRIPTION_SPARE;
+		strlen(plan->query_string) < MaxAllocSize - DESCRIPTION_SPARE &&
+		!is_analysed_only_once(plan);
 }
 
 void

@@ -122,8 +122,9 @@ typedef struct Description
 } Description;
 
 /*
- * False if the text is so long that no memory can hold the description, or the
- * session's context was too large and can no longer be reported.
+ * False if the text is so long that no memory can hold the description, the
+ * session's context was too large and can no longer be reported, or no other
+ * backend could analyse the statement.
  */
 extern bool baton_statement_is_describable(const CachedPlanSource *plan);
 

@@ -20,6 +20,7 @@
 #include "miscadmin.h"
 #include "nodes/nodeFuncs.h"
 #include "optimizer/planner.h"
+#include "parser/parsetree.h"
 #include "utils/builtins.h"
 #include "utils/lsyscache.h"
 #include "utils/memutils.h"
@@ -144,10 +145,6 @@ look_at_constant(Finding *finding, const Const *constant)
 
 	switch (constant->consttype)
 	{
-		case REGCLASSOID:
-		case REGTYPEOID:
-			found->objects = true;
-			break;
 		case REGPROCOID:
 		case REGPROCEDUREOID:
 			found->functions = true;
@@ -160,7 +157,7 @@ look_at_constant(Finding *finding, const Const *constant)
 		case REGPROCARRAYOID:
 		case REGPROCEDUREARRAYOID:
 		case REGROLEARRAYOID:
-			found->objects = found->functions = found->roles = true;
+			found->functions = found->roles = true;
 			break;
 		default:
 			if (constant->consttype >= FirstNormalObjectId)
@@ -308,64 +305,76 @@ add_function(List **functions, Node *node)
 		*functions = list_append_unique_oid(*functions, ((TableSampleClause *) node)->tsmhandler);
 }
 
-/* What is searched for; members that are NULL are not. */
-typedef struct Named
+/* Those of stored rules and defaults are not read again. */
+static void
+add_constant(BatonNamed *named, const Const *constant)
 {
-	List	  **types;
-	List	  **functions;
-} Named;
+	List	  **objects = &named->regtypes;
+
+	if (constant->consttype == REGCLASSOID)
+		objects = &named->regclasses;
+	else if (constant->consttype != REGTYPEOID)
+		return;
+	if (constant->location >= 0 && !constant->constisnull &&
+		OidIsValid(DatumGetObjectId(constant->constvalue)))
+		*objects = list_append_unique_oid(*objects, DatumGetObjectId(constant->constvalue));
+}
+
+/* Columns that an INSERT leaves out get the defaults of their domains. */
+static void
+add_target(List **targets, const Query *query)
+{
+	bool		inserts = query->commandType == CMD_INSERT;
+	ListCell   *cell;
+
+	foreach(cell, query->mergeActionList)
+		inserts |= lfirst_node(MergeAction, cell)->commandType == CMD_INSERT;
+	if (inserts && query->resultRelation > 0)
+		*targets = list_append_unique_oid(*targets,
+										  rt_fetch(query->resultRelation, query->rtable)->relid);
+}
 
 static bool
 find_named(Node *node, void *context)
 {
-	const Named *named = context;
+	BatonNamed *named = context;
 
 	if (node == NULL)
 		return false;
 	if (IsA(node, Query))
+	{
+		add_target(&named->targets, (Query *) node);
 		return walk_query((Query *) node, find_named, context,
 						  QTW_EXAMINE_RTES_BEFORE);
-	if (named->types != NULL)
-		add_types_of(named->types, node);
+	}
+	add_types_of(&named->types, node);
 	/* its contents are walked separately */
 	if (IsA(node, RangeTblEntry))
 		return false;
-	if (named->functions != NULL)
-		add_function(named->functions, node);
+	if (IsA(node, Const))
+		add_constant(named, (Const *) node);
+	add_function(&named->functions, node);
 	return expression_tree_walker(node, find_named, context);
 }
 
-List *
-baton_bindings_types(List *queries)
+void
+baton_bindings_named(BatonNamed *named, List *queries)
 {
-	List	   *types = NIL;
-	Named		named = {&types, NULL};
 	ListCell   *cell;
 
+	memset(named, 0, sizeof(*named));
 	foreach(cell, queries)
-		(void) find_named(lfirst(cell), &named);
-	return types;
-}
-
-List *
-baton_bindings_functions(List *queries)
-{
-	List	   *functions = NIL;
-	Named		named = {NULL, &functions};
-	ListCell   *cell;
-
-	foreach(cell, queries)
-		(void) find_named(lfirst(cell), &named);
-	return functions;
+		(void) find_named(lfirst(cell), named);
 }
 
 void
-baton_bindings_types_and_functions(Query *query, List **types, List **functions)
+baton_named_free(BatonNamed *named)
 {
-	Named		named = {types, functions};
-
-	*types = *functions = NIL;
-	(void) find_named((Node *) query, &named);
+	list_free(named->types);
+	list_free(named->targets);
+	list_free(named->functions);
+	list_free(named->regclasses);
+	list_free(named->regtypes);
 }
 
 bool

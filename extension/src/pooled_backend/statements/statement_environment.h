@@ -21,9 +21,8 @@
 
 typedef struct BatonBindings
 {
-	bool		objects;		/* a constant that was read as the name of a
-								 * relation or type */
-	bool		functions;		/* or of a function */
+	bool		functions;		/* a constant that was read as the name of a
+								 * function, or an array of names */
 	bool		roles;			/* or of a role */
 	bool		constants;		/* a constant of a user's type, such as an
 								 * enum */
@@ -33,17 +32,19 @@ typedef struct BatonBindings
 /* For analysed trees; reads no catalog. */
 extern void baton_bindings_find(BatonBindings *bindings, List *queries, const char *text);
 
-/* User-defined types that values in analysed trees are converted to. */
-extern List *baton_bindings_types(List *queries);
+/* What analysed trees name, without what views and defaults call. */
+typedef struct BatonNamed
+{
+	List	   *types;			/* user-defined, that values are converted to */
+	List	   *targets;		/* tables that rows are inserted into */
+	List	   *functions;		/* called by name */
+	List	   *regclasses;		/* relations by constants ('t'::regclass) */
+	List	   *regtypes;		/* types by constants */
+} BatonNamed;
 
-/*
- * Functions that their text calls by name, without those of views and
- * defaults.
- */
-extern List *baton_bindings_functions(List *queries);
-
-/* Both for one query, in one walk. */
-extern void baton_bindings_types_and_functions(Query *query, List **types, List **functions);
+/* Reads no catalog. */
+extern void baton_bindings_named(BatonNamed *named, List *queries);
+extern void baton_named_free(BatonNamed *named);
 
 /* Does the analysed query hold the time itself? */
 extern bool baton_bindings_moment(Query *query, const char *text);
@@ -101,7 +102,7 @@ extern void baton_environment_look_at_role(void);
 
 /*
  * The environment may change at any moment until the client's command is
- * complete.
+ * complete, and no portal is open that may run on.
  */
 extern void baton_environment_is_volatile(void);
 extern void baton_environment_is_stable(void);

@@ -10,20 +10,25 @@
 #include "postgres.h"
 
 #include "access/htup_details.h"
+#include "access/relation.h"
 #include "access/transam.h"
 #include "access/xact.h"
+#include "catalog/pg_class.h"
 #include "catalog/pg_namespace.h"
 #include "catalog/pg_proc.h"
 #include "catalog/pg_type.h"
 #include "common/hashfn.h"
 #include "miscadmin.h"
 #include "nodes/nodeFuncs.h"
+#include "parser/parsetree.h"
 #include "parser/scansup.h"
+#include "rewrite/rewriteHandler.h"
 #include "utils/catcache.h"
 #include "utils/hsearch.h"
 #include "utils/inval.h"
 #include "utils/lsyscache.h"
 #include "utils/memutils.h"
+#include "utils/rel.h"
 #include "utils/syscache.h"
 #include "utils/typcache.h"
 
@@ -309,7 +314,7 @@ baton_called_competitors(Oid function, const BatonSearchPath *path)
 typedef struct UsedName
 {
 	uint32		salt;			/* the kind of object: 0: a relation */
-	const char *name;			/* in the raw parse tree */
+	const char *name;
 } UsedName;
 
 struct StatementNames
@@ -329,14 +334,6 @@ struct StatementNames
 	uint32	   *hashes;			/* of each name in each schema */
 };
 
-/* What names are collected into. */
-typedef struct Collecting
-{
-	StatementNames *names;
-	bool		strings;		/* only strings that may name a relation or
-								 * type */
-} Collecting;
-
 /* For a relation that holds a type's attributes; its OID is hashed. */
 #define ROW_SALT 0x5BD1E995
 
@@ -346,20 +343,29 @@ typedef struct Collecting
 /* Types whose names are noted: if there are more, all are forgotten. */
 #define TYPES_CALLED_MAX 1024
 
-/*
- * Strings that may name an object: the greatest length, and the greatest
- * number.
- */
-#define STRING_NAME_MAX (4 * NAMEDATALEN)
-#define STRING_NAMES_MAX 128
+typedef enum CalledKind
+{
+	OF_TYPE,					/* the names of a type and of its component
+								 * types */
+	OF_TARGET,					/* of the domains of a target's columns */
+	OF_REGCLASS,				/* of a relation in a constant */
+	OF_REGTYPE					/* of a type in a constant, and of its
+								 * elements' */
+} CalledKind;
 
-/* The names of a type, and of its component types. */
+typedef struct TypeKey
+{
+	CalledKind	kind;
+	Oid			object;
+} TypeKey;
+
 typedef struct TypeCalled
 {
-	Oid			type;			/* the key */
+	TypeKey		key;
 	uint64		made;			/* number of objects made by then */
 	List	   *hashes;			/* of name and schema, and of relations with
-								 * attributes; empty: the type has gone */
+								 * attributes */
+	List	   *names;			/* char *: of what a constant means */
 } TypeCalled;
 
 static MemoryContext types_context = NULL;
@@ -370,6 +376,7 @@ static uint64 bitmap[BITMAP_BITS / 64]; /* of all hashes that statements ever
 										 * had */
 static bool any_may_be_meant = false;	/* a statement existed for which any
 										 * name counts */
+static bool rows_may_be_meant = false;	/* or one may have been planned */
 
 /* The hashes of recently made objects. */
 static uint32 recent[RECENT_MAX];
@@ -463,8 +470,16 @@ note_row(Datum argument, Oid relation)
 {
 	uint32		hash = hash_of_row(relation);
 
-	if (relation >= FirstNormalObjectId && is_in_bitmap(hash))
+	if (relation < FirstNormalObjectId)
+		return;
+	if (is_in_bitmap(hash))
 		note_named(hash);
+	else if (any_may_be_meant || rows_may_be_meant)
+	{
+		recent[made++ % RECENT_MAX] = BATON_ANY_ROW;
+		if (any_may_be_meant)
+			object_made(BATON_ANY_ROW);
+	}
 }
 
 /*
@@ -480,7 +495,7 @@ forget_types(void)
 		types_context = AllocSetContextCreate(TopMemoryContext, "pg_baton types",
 											  ALLOCSET_DEFAULT_SIZES);
 	MemoryContextReset(types_context);
-	control.keysize = sizeof(Oid);
+	control.keysize = sizeof(TypeKey);
 	control.entrysize = sizeof(TypeCalled);
 	control.hcxt = types_context;
 	types_called = hash_create("pg_baton names of types", 64, &control,
@@ -581,61 +596,225 @@ find_names_of_type(List **hashes, Oid type)
 	}
 }
 
-static void
-look_up_type(Oid type)
+/*
+ * The table of an updatable view (rewriteTargetView, rewriteHandler.c);
+ * InvalidOid: none is found.
+ */
+static Oid
+table_of_view(Relation relation)
 {
-	TypeCalled *called = hash_search(types_called, &type, HASH_FIND, NULL);
-	uint64		before = made;
-	List	   *found = NIL;
+	const Query *query;
+	const Node *from;
+	const RangeTblEntry *entry;
+
+	if (relation->rd_rel->relkind != RELKIND_VIEW)
+		return InvalidOid;
+	query = get_view_query(relation);
+	if (list_length(query->jointree->fromlist) != 1)
+		return InvalidOid;
+	from = linitial(query->jointree->fromlist);
+	if (!IsA(from, RangeTblRef))
+		return InvalidOid;
+	entry = rt_fetch(((const RangeTblRef *) from)->rtindex, query->rtable);
+	return entry->rtekind == RTE_RELATION ? entry->relid : InvalidOid;
+}
+
+/*
+ * build_column_default() (rewriteHandler.c) looks at the domains of the
+ * columns that an INSERT leaves out; if one has no default, nothing in the
+ * rewritten tree tells of it.
+ */
+static void
+find_names_of_domains(List **hashes, Relation relation)
+{
+	for (int i = 0; i < RelationGetNumberOfAttributes(relation); i++)
+	{
+		Oid			type = TupleDescAttr(RelationGetDescr(relation), i)->atttypid;
+
+		if (type >= FirstNormalObjectId && get_typtype(type) == TYPTYPE_DOMAIN)
+			find_names_of_type(hashes, type);
+	}
+}
+
+/*
+ * A constant 'kind[]'::regtype may have been read from the name of its element
+ * type.
+ */
+static void
+find_names_of_regtype(List **hashes, List **names, Oid type)
+{
+	HeapTuple	tuple = SearchSysCache1(TYPEOID, ObjectIdGetDatum(type));
+	Form_pg_type form;
+	Oid			element = get_element_type(type);
+
+	if (!HeapTupleIsValid(tuple))
+		return;
+	form = (Form_pg_type) GETSTRUCT(tuple);
+	*hashes = lappend_int(*hashes, GetSysCacheHashValue2(TYPENAMENSP, NameGetDatum(&form->typname),
+														 ObjectIdGetDatum(form->typnamespace)));
+	*names = lappend(*names, pstrdup(NameStr(form->typname)));
+	ReleaseSysCache(tuple);
+	if (OidIsValid(element))
+		find_names_of_regtype(hashes, names, element);
+}
+
+static const TypeCalled *
+keep_names(TypeKey key, uint64 made_before, const List *hashes, const List *names)
+{
+	TypeCalled *called;
+	List	   *kept_hashes;
+	List	   *kept_names = NIL;
+	ListCell   *cell;
 	MemoryContext caller;
 
-	if (called != NULL && called->made == made)
-		return;
-	find_names_of_type(&found, type);
 	if (hash_get_num_entries(types_called) >= TYPES_CALLED_MAX)
 		forget_types();
 	caller = MemoryContextSwitchTo(types_context);
-	called = hash_search(types_called, &type, HASH_FIND, NULL);
-	if (called == NULL)
-		called = hash_search(types_called, &type, HASH_ENTER, NULL);
-	else
-		list_free(called->hashes);
-	called->hashes = list_copy(found);
-	called->made = before;
+	kept_hashes = list_copy(hashes);
+	foreach(cell, names)
+		kept_names = lappend(kept_names, pstrdup(lfirst(cell)));
 	MemoryContextSwitchTo(caller);
-	list_free(found);
+	called = hash_search(types_called, &key, HASH_FIND, NULL);
+	if (called == NULL)
+		called = hash_search(types_called, &key, HASH_ENTER, NULL);
+	else
+	{
+		list_free(called->hashes);
+		list_free_deep(called->names);
+	}
+	called->hashes = kept_hashes;
+	called->names = kept_names;
+	called->made = made_before;
+	return called;
+}
+
+static const TypeCalled *
+look_up_names(CalledKind kind, Oid object)
+{
+	TypeKey		key = {kind, object};
+	const TypeCalled *called = hash_search(types_called, &key, HASH_FIND, NULL);
+	uint64		before = made;
+	List	   *hashes = NIL;
+	List	   *names = NIL;
+	char	   *name;
+
+	if (called != NULL && called->made == made)
+		return called;
+	switch (kind)
+	{
+		case OF_TYPE:
+			find_names_of_type(&hashes, object);
+			break;
+		case OF_REGTYPE:
+			find_names_of_regtype(&hashes, &names, object);
+			break;
+		case OF_REGCLASS:
+
+			/*
+			 * plancache.c follows the relation itself (fix_expr_common,
+			 * setrefs.c)
+			 */
+			name = get_rel_name(object);
+			if (name != NULL)
+				names = list_make1(name);
+			break;
+		case OF_TARGET:
+			return NULL;
+	}
+	called = keep_names(key, before, hashes, names);
+	list_free(hashes);
+	list_free_deep(names);
+	return called;
 }
 
 const List *
-baton_names_of_type(Oid type)
+baton_names_look_up_type(Oid type)
 {
-	const TypeCalled *called = hash_search(types_called, &type, HASH_FIND, NULL);
+	return look_up_names(OF_TYPE, type)->hashes;
+}
 
-	return called == NULL ? NIL : called->hashes;
+/* A column may change its type without a new name. */
+static void
+look_up_target(Oid target, LOCKMODE lock)
+{
+	Relation	relation = relation_open(target, lock);
+	TypeKey		key = {OF_TARGET, target};
+	uint64		before = made;
+	List	   *found = NIL;
+	Oid			table = table_of_view(relation);
+
+	find_names_of_domains(&found, relation);
+	relation_close(relation, NoLock);
+	(void) keep_names(key, before, found, NIL);
+	list_free(found);
+	if (OidIsValid(table))
+	{
+		check_stack_depth();
+		look_up_target(table, AccessShareLock);
+	}
 }
 
 void
 baton_names_query_analysed(Query *query)
 {
-	List	   *types;
-	List	   *functions;
+	BatonNamed	named;
 	ListCell   *cell;
 
 	if (object_made == NULL)
 		return;
-	baton_bindings_types_and_functions(query, &types, &functions);
-	foreach(cell, types)
-		look_up_type(lfirst_oid(cell));
-	list_free(types);
-	called_analysed(functions, baton_names_expect);
-	list_free(functions);
+	baton_bindings_named(&named, list_make1(query));
+	foreach(cell, named.types)
+		(void) look_up_names(OF_TYPE, lfirst_oid(cell));
+	foreach(cell, named.regtypes)
+		(void) look_up_names(OF_REGTYPE, lfirst_oid(cell));
+	foreach(cell, named.regclasses)
+		(void) look_up_names(OF_REGCLASS, lfirst_oid(cell));
+	foreach(cell, named.targets)
+		look_up_target(lfirst_oid(cell), NoLock);	/* analysis has locked it */
+	called_analysed(named.functions, baton_names_expect);
+	baton_named_free(&named);
+}
+
+/* Returns false if one is not known any more, or has gone. */
+static bool
+add_names_of(List **hashes, List **names, CalledKind kind, const List *objects)
+{
+	bool		all_known = true;
+	ListCell   *cell;
+
+	foreach(cell, objects)
+	{
+		TypeKey		key = {kind, lfirst_oid(cell)};
+		const TypeCalled *called = hash_search(types_called, &key, HASH_FIND, NULL);
+
+		if (called == NULL ||
+			(kind != OF_TARGET && called->hashes == NIL && called->names == NIL))
+			all_known = false;
+		else
+		{
+			*hashes = list_concat(*hashes, called->hashes);
+			*names = list_concat(*names, called->names);
+		}
+	}
+	return all_known;
+}
+
+bool
+baton_names_of(const BatonNamed *named, List **hashes, List **names)
+{
+	bool		all_known = true;
+
+	*hashes = *names = NIL;
+	all_known &= add_names_of(hashes, names, OF_TYPE, named->types);
+	all_known &= add_names_of(hashes, names, OF_TARGET, named->targets);
+	all_known &= add_names_of(hashes, names, OF_REGTYPE, named->regtypes);
+	all_known &= add_names_of(hashes, names, OF_REGCLASS, named->regclasses);
+	return all_known;
 }
 
 static void
-add(Collecting *collecting, uint32 salt, const char *name)
+add(StatementNames *names, uint32 salt, const char *name)
 {
-	StatementNames *names = collecting->names;
-
 	for (int i = 0; i < names->count; i++)
 		if (names->used[i].salt == salt && strcmp(names->used[i].name, name) == 0)
 			return;
@@ -645,81 +824,41 @@ add(Collecting *collecting, uint32 salt, const char *name)
 		names->used = repalloc(names->used, names->room * sizeof(UsedName));
 	}
 	names->used[names->count].salt = salt;
-	names->used[names->count].name = name;
+	names->used[names->count].name = pstrdup(name);
 	names->count++;
-}
-
-/*
- * Adds the last name in a string like 'schema."Name"', as an input function
- * reads it.
- */
-static void
-add_string(Collecting *collecting, const char *string)
-{
-	StatementNames *names = collecting->names;
-	Size		length = strlen(string);
-	const char *end = string + length;
-	const char *begin = end;
-	char	   *name;
-	bool		quoted = length > 1 && end[-1] == '"';
-
-	if (length == 0 || length > STRING_NAME_MAX)
-		return;
-	if (names->count >= STRING_NAMES_MAX)
-	{
-		names->unknown = true;
-		return;
-	}
-	if (quoted)
-		end--;
-	begin = end;
-	while (begin > string && begin[-1] != (quoted ? '"' : '.'))
-		begin--;
-	name = downcase_truncate_identifier(begin, end - begin, false);
-	if (quoted)
-		strlcpy(name, begin, end - begin + 1);
-	add(collecting, 0, name);
-	add(collecting, BATON_TYPE_SALT, name);
 }
 
 /* For ON CONFLICT ON CONSTRAINT; the index has the constraint's name. */
 static void
-add_constraint(Collecting *collecting, const InsertStmt *insert)
+add_constraint(StatementNames *names, const InsertStmt *insert)
 {
 	const OnConflictClause *conflict = insert->onConflictClause;
 
 	if (conflict == NULL || conflict->infer == NULL || conflict->infer->conname == NULL)
 		return;
 	if (insert->relation->schemaname == NULL)
-		add(collecting, 0, conflict->infer->conname);
+		add(names, 0, conflict->infer->conname);
 	else						/* perhaps in no schema of the path */
-		collecting->names->is_opaque = true;
+		names->is_opaque = true;
 }
 
 static bool
 collect(Node *node, void *context)
 {
-	Collecting *collecting = context;
+	StatementNames *names = context;
 
 	if (node == NULL)
 		return false;
-	if (collecting->strings)
-	{
-		if (IsA(node, A_Const) && !((A_Const *) node)->isnull &&
-			nodeTag(&((A_Const *) node)->val) == T_String)
-			add_string(collecting, strVal(&((A_Const *) node)->val));
-		return raw_expression_tree_walker(node, collect, context);
-	}
 	if (IsA(node, RangeVar) && ((RangeVar *) node)->schemaname == NULL)
-		add(collecting, 0, ((RangeVar *) node)->relname);
+		add(names, 0, ((RangeVar *) node)->relname);
 	else if (IsA(node, TypeName) && list_length(((TypeName *) node)->names) == 1)
-		add(collecting, BATON_TYPE_SALT, strVal(linitial(((TypeName *) node)->names)));
+		add(names, BATON_TYPE_SALT, strVal(linitial(((TypeName *) node)->names)));
 	else if (IsA(node, FuncCall))
-		add(collecting, BATON_FUNCTION_SALT, strVal(llast(((FuncCall *) node)->funcname)));
+		add(names, BATON_FUNCTION_SALT, strVal(llast(((FuncCall *) node)->funcname)));
 	else if (IsA(node, RangeTableSample))
-		add(collecting, BATON_FUNCTION_SALT, strVal(llast(((RangeTableSample *) node)->method)));
+		add(names, BATON_FUNCTION_SALT, strVal(llast(((RangeTableSample *) node)->method)));
 	else if (IsA(node, InsertStmt))
-		add_constraint(collecting, (InsertStmt *) node);
+		add_constraint(names, (InsertStmt *) node);
 	return raw_expression_tree_walker(node, collect, context);
 }
 
@@ -728,7 +867,6 @@ baton_names_collect(const CachedPlanSource *plan)
 {
 	MemoryContext caller = MemoryContextSwitchTo(plan->context);
 	StatementNames *names = palloc0(sizeof(StatementNames));
-	Collecting	collecting = {names, false};
 	Node	   *statement = plan->raw_parse_tree == NULL ? NULL : plan->raw_parse_tree->stmt;
 
 	names->room = 4;
@@ -740,7 +878,7 @@ baton_names_collect(const CachedPlanSource *plan)
 			case T_InsertStmt:
 			case T_UpdateStmt:
 			case T_DeleteStmt:
-				(void) collect(statement, &collecting);
+				(void) collect(statement, names);
 				break;
 			default:
 				names->is_opaque = true;	/* the walker does not support it */
@@ -766,28 +904,29 @@ baton_names_can_look(void)
 }
 
 void
+baton_names_will_inline(void)
+{
+	rows_may_be_meant = true;
+}
+
+void
 baton_names_inlined(StatementNames *names)
 {
 	names->inlined = any_may_be_meant = true;
 }
 
-/* Notes what the trees, which are new, hold besides written names. */
+/* Adds names that constants may have been read from: 'sequence'::regclass. */
 static void
-look_into_trees(StatementNames *names, const CachedPlanSource *plan)
+add_words(StatementNames *names, MemoryContext context, const List *words)
 {
-	MemoryContext caller;
-	Collecting	collecting = {names, true};
+	MemoryContext caller = MemoryContextSwitchTo(context);
+	ListCell   *cell;
 
-	names->unknown = names->is_opaque;
-	memset(&names->bindings, 0, sizeof(names->bindings));
-	baton_bindings_find(&names->bindings, plan->query_list, plan->query_string);
-	names->unknown |= names->bindings.functions;
-	if (!names->bindings.objects || names->unknown)
-		return;
-
-	/* as strings: 'sequence'::regclass */
-	caller = MemoryContextSwitchTo(plan->context);
-	(void) collect(plan->raw_parse_tree->stmt, &collecting);
+	foreach(cell, words)
+	{
+		add(names, 0, lfirst(cell));
+		add(names, BATON_TYPE_SALT, lfirst(cell));
+	}
 	MemoryContextSwitchTo(caller);
 }
 
@@ -808,9 +947,8 @@ add_hash(StatementNames *names, uint32 hash)
  * written.
  */
 static void
-hash_functions(StatementNames *names, const CachedPlanSource *plan)
+hash_functions(StatementNames *names, const CachedPlanSource *plan, const List *functions)
 {
-	List	   *functions = baton_bindings_functions(plan->query_list);
 	ListCell   *cell;
 
 	foreach(cell, functions)
@@ -824,7 +962,6 @@ hash_functions(StatementNames *names, const CachedPlanSource *plan)
 			for (int i = 0; i < competitors->count; i++)
 				add_hash(names, competitors->hashes[i]);
 	}
-	list_free(functions);
 }
 
 static void
@@ -832,16 +969,23 @@ hash_names(StatementNames *names, const CachedPlanSource *plan)
 {
 	const BatonSearchPath *path = plan->search_path;
 	int			schemas = path == NULL ? 0 : list_length(path->schemas);
-	List	   *types = baton_bindings_types(plan->query_list);
+	BatonNamed	named;
+	List	   *called;
+	List	   *words;
 	ListCell   *cell;
 
-	look_into_trees(names, plan);
+	baton_bindings_named(&named, plan->query_list);
+	memset(&names->bindings, 0, sizeof(names->bindings));
+	baton_bindings_find(&names->bindings, plan->query_list, plan->query_string);
+	names->unknown = !baton_names_of(&named, &called, &words) || names->is_opaque ||
+		names->bindings.functions;
+	add_words(names, plan->context, words);
 	names->hash_count = 0;
 	if (names->hashes != NULL)
 		pfree(names->hashes);
-	names->hash_room = Max(1, names->count * schemas + 3 * list_length(types));
+	names->hash_room = Max(1, names->count * schemas + 3 * list_length(called));
 	names->hashes = MemoryContextAlloc(plan->context, names->hash_room * sizeof(uint32));
-	hash_functions(names, plan);
+	hash_functions(names, plan, named.functions);
 	if (path != NULL)
 		foreach(cell, path->schemas)
 			for (int i = 0; i < names->count; i++)
@@ -852,22 +996,17 @@ hash_names(StatementNames *names, const CachedPlanSource *plan)
 					 baton_name_hash(used->salt == BATON_TYPE_SALT ? TYPENAMENSP : RELNAMENSP,
 									 used->name, lfirst_oid(cell)));
 		}
-	foreach(cell, types)
+	foreach(cell, called)
 	{
-		const List *called = baton_names_of_type(lfirst_oid(cell));
-		ListCell   *name;
+		uint32		hash = lfirst_int(cell);
 
-		names->unknown |= called == NIL;
-		foreach(name, called)
-		{
-			uint32		hash = lfirst_int(name);
-
-			add_hash(names, hash);
-			add_hash(names, hash ^ BATON_TYPE_SALT);
-			add_hash(names, hash ^ BATON_FUNCTION_SALT);	/* type(value) */
-		}
+		add_hash(names, hash);
+		add_hash(names, hash ^ BATON_TYPE_SALT);
+		add_hash(names, hash ^ BATON_FUNCTION_SALT);	/* type(value) */
 	}
-	list_free(types);
+	list_free(called);
+	list_free(words);
+	baton_named_free(&named);
 	names->hashed = true;
 	any_may_be_meant |= names->unknown;
 }
@@ -885,6 +1024,8 @@ baton_names_hidden_by(const StatementNames *names, uint32 hash)
 		return names->bindings.constants || names->inlined;
 	if (names->unknown || names->inlined)
 		return true;
+	if (hash == BATON_ANY_ROW)
+		return false;
 	for (int i = 0; i < names->hash_count; i++)
 		if (names->hashes[i] == hash)
 			return true;

@@ -14,6 +14,7 @@
 #include "utils/plancache.h"
 
 #include "pg_catalogs.h"
+#include "statement_environment.h"
 
 /* ----------------------------------------------------------------
  *		The functions that a call by name may mean.
@@ -40,7 +41,7 @@ typedef void (*BatonFunctionNamed) (uint32 hash);
 
 /*
  * Looks up the competitors of each function that a query calls
- * (baton_bindings_functions). Must be called in a transaction.
+ * (BatonNamed). Must be called in a transaction.
  */
 typedef void (*BatonCompetitorFound) (uint32 hash);
 
@@ -76,6 +77,7 @@ typedef void (*BatonObjectMade) (uint32 hash);
 #define BATON_ANY_OBJECT 1		/* casts, operator classes, text search, ... */
 #define BATON_ANY_ROLE 2
 #define BATON_ANY_ENUM 3
+#define BATON_ANY_ROW 4			/* of a relation that no names have */
 
 /* Called once per backend. */
 extern void baton_names_attach(BatonObjectMade made_callback);
@@ -89,14 +91,19 @@ extern void baton_names_in_transaction(void);
  */
 extern void baton_names_look_up_functions(void);
 
-/* A query was analysed: notes the names of its types and functions. */
+/* A query was analysed: notes the names of all that it names. */
 extern void baton_names_query_analysed(Query *query);
 
 /*
- * The unsalted hashes of the names of a type in an analysed query, and of its
- * component types. Empty: they are no longer known.
+ * Lists the unsalted hashes of the names of these types and of their component
+ * types, of the domains in these targets, and of types in constants; and the
+ * names (char *) that the constants may have been read from, which are valid
+ * until another query is analysed. Returns false if some are no longer known.
  */
-extern const List *baton_names_of_type(Oid type);
+extern bool baton_names_of(const BatonNamed *named, List **hashes, List **names);
+
+/* The hashes for one type. Must be called in a transaction. */
+extern const List *baton_names_look_up_type(Oid type);
 
 /* The names of a plan, in the plan's memory. */
 extern StatementNames *baton_names_collect(const CachedPlanSource *plan);
@@ -121,6 +128,12 @@ extern void baton_names_stay_begins(void);
 
 /* The plan was analysed in this stay, perhaps with another search path. */
 extern void baton_names_analysed(StatementNames *names);
+
+/*
+ * The planner may copy the body of a function in SQL: the types of its
+ * constants are in no tree that is shown, so that any row type counts.
+ */
+extern void baton_names_will_inline(void);
 
 /*
  * Its generic plan holds bodies of functions in SQL: these may mean any

@@ -107,20 +107,10 @@ baton_notice_message(char type)
 {
 	if (!attached)
 		return;
-	switch (type)
-	{
-		case '1':				/* ParseComplete */
-			if (baton_newest_plan()->query_context == NULL ||
-				strcmp(baton_newest_plan()->query_context->name,
-					   "CachedPlanQuery") == 0)
-				note_prepared();
-			break;
-		case 'C':				/* CommandComplete */
-			baton_environment_is_stable();
-			break;
-		default:
-			break;
-	}
+	if (type == '1' &&			/* ParseComplete */
+		(baton_newest_plan()->query_context == NULL ||
+		 strcmp(baton_newest_plan()->query_context->name, "CachedPlanQuery") == 0))
+		note_prepared();
 }
 
 /*
@@ -333,6 +323,7 @@ baton_planning_looks_up(Oid function)
 	if (planning == 0 || !baton_bindings_is_users_sql(function, &may_have_moment))
 		return;
 	inlined = true;
+	baton_names_will_inline();
 	/* parse analysis of the body is seen by no hook */
 	folded |= may_have_moment;
 	if (copy_watcher != NULL)

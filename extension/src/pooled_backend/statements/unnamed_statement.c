@@ -275,6 +275,12 @@ baton_unnamed_capture(uint64 session)
 	const BatonStored *entry;
 	StringInfoData value;
 
+	/*
+	 * The session has run nothing here: what stands in this backend is not
+	 * its statement yet (baton_client_runs).
+	 */
+	if (BatonServed.input.installed)
+		return false;
 	if (placed->plan == NULL || placed->owner != session)
 	{
 		note_alive(session, false);

@@ -527,6 +527,12 @@ impl Arena {
         self.put(record_at(index), record);
     }
 
+    /// The port and the address at which the client has come in; zeros if it is local.
+    pub fn record_local(&self, index: u32) -> (u16, [u8; 16]) {
+        let record = self.record(index);
+        (record.local_port, record.local_address)
+    }
+
     fn record(&self, index: u32) -> SessionRecord {
         self.get(record_at(index))
     }
@@ -602,6 +608,11 @@ impl Arena {
             bytes: record.peer_address,
         };
         (record.login_time_us, address)
+    }
+
+    /// Whether the client has come by TLS.
+    pub fn record_is_relayed(&self, index: u32) -> bool {
+        self.record(index).is_relayed != 0
     }
 }
 

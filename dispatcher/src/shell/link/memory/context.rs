@@ -608,6 +608,8 @@ pub(super) mod tests {
             sessions: &[],
             counters: &[],
             identities: &[],
+            totals: &[],
+            tallies: &[],
             pids: &[],
         };
         Contexts::new(Arena::new(memory, 2, bytes, 1), control, 0)

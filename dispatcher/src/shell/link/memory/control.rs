@@ -8,7 +8,8 @@ use crate::core::{index_of, SessionId, Shown, Word, Words};
 use crate::shell::link::handshake;
 use crate::shell::link::layout::shared::*;
 use crate::shell::link::layout::{
-    BackendSlot, ControlHeader, Identity, PoolSlot, SessionSlot, StatementCounter, TenantSlot,
+    BackendSlot, ControlHeader, Identity, PoolSlot, SessionSlot, StatementCounter, TallySlot,
+    TenantSlot, TotalsSlot,
 };
 use crate::shell::link::wire::Counters;
 use crate::shell::sys::memory::SharedMapping;
@@ -30,6 +31,8 @@ pub struct Control {
     pub sessions: &'static [SessionSlot],
     pub counters: &'static [StatementCounter],
     pub identities: &'static [Identity],
+    pub totals: &'static [TotalsSlot],
+    pub tallies: &'static [TallySlot],
     /// Session slot plus 1, indexed by the process ID modulo the number of entries.
     pub pids: &'static [AtomicU32],
 }
@@ -53,28 +56,21 @@ impl Control {
             bail!("the control memory is cut short");
         }
         let region = "a region of the control memory lies outside of it";
-        // Two regions have this length, so it is read once.
+        // Several regions have these lengths, so each is read once.
         let session_slots = header.session_slots.load(Acquire);
+        let backend_slots = header.backend_slots.load(Acquire);
+        let pool_slots = header.pool_slots.load(Acquire);
         Ok(Control {
             header,
             secret: header.secret.load(Acquire),
             backends: mapping
-                .slice(
-                    header.backend_offset.load(Acquire),
-                    header.backend_slots.load(Acquire),
-                )
+                .slice(header.backend_offset.load(Acquire), backend_slots)
                 .context(region)?,
             pools: mapping
-                .slice(
-                    header.pool_offset.load(Acquire),
-                    header.pool_slots.load(Acquire),
-                )
+                .slice(header.pool_offset.load(Acquire), pool_slots)
                 .context(region)?,
             tenants: mapping
-                .slice(
-                    header.tenant_offset.load(Acquire),
-                    header.pool_slots.load(Acquire),
-                )
+                .slice(header.tenant_offset.load(Acquire), pool_slots)
                 .context(region)?,
             sessions: mapping
                 .slice(header.session_offset.load(Acquire), session_slots)
@@ -87,6 +83,12 @@ impl Control {
                 .context(region)?,
             identities: mapping
                 .slice(header.identity_offset.load(Acquire), session_slots)
+                .context(region)?,
+            totals: mapping
+                .slice(header.totals_offset.load(Acquire), pool_slots)
+                .context(region)?,
+            tallies: mapping
+                .slice(header.tally_offset.load(Acquire), backend_slots)
                 .context(region)?,
             pids: mapping
                 .slice(
@@ -130,7 +132,6 @@ impl Control {
             pool.is_held_back.store(0, SeqCst);
         }
         for tenant in 0..self.tenants.len() {
-            // An orphan still counts its completed transactions here, which does no harm.
             self.clear_tenant(tenant as u32);
         }
         for (index, slot) in self.sessions.iter().enumerate() {
@@ -177,8 +178,16 @@ impl Control {
         let slot = &self.tenants[index as usize];
         slot.keeps_sessions.store(CAUSE_NONE, SeqCst);
         slot.is_counted.store(0, SeqCst);
+        slot.is_paused.store(0, SeqCst);
         slot.memory_left.store(i64::MAX, SeqCst);
-        slot.completed.store(0, SeqCst);
+        // What backends have counted for this tenant is void from here on.
+        slot.serial.fetch_add(1, SeqCst);
+        slot.tallies.store(0, SeqCst);
+        if slot.folds_begun.swap(0, SeqCst) != 0 {
+            let totals = &self.totals[index as usize].counts;
+            totals.iter().for_each(|count| count.store(0, SeqCst));
+        }
+        slot.folds_ended.store(0, SeqCst);
     }
 
     pub fn clear_session(&self, index: u32) {
@@ -192,6 +201,7 @@ impl Control {
         slot.idle_session_timeout_ms.store(0, Relaxed);
         slot.transactions.store(0, Relaxed);
         slot.migrations.store(0, Relaxed);
+        slot.claimed.store(0, Relaxed);
         slot.state_since_us.store(0, Relaxed);
         slot.state.store(STATE_FREE, SeqCst);
     }

@@ -1,4 +1,6 @@
-//! The log. Standard error is the server's, so lines look like the server's.
+//! The log. Lines go to the log writer, a process of the server (lines.rs). Before it has
+//! connected, after it has gone, and for debugging they go to standard error, which is the
+//! server's, in a form like the server's: the rest of this file.
 //!
 //! A pipe to the log collector may be slow, stopped, or lead to a full disk. So a thread writes
 //! to the pipe, and the event loop never waits for it. Lines that do not fit into the buffer
@@ -10,6 +12,8 @@
 //! each thread does for itself and for the threads that it starts. So this thread is told to do
 //! it as well; otherwise an attacker who controls the program could use it.
 
+pub mod lines;
+
 use super::sys::process;
 use std::fmt;
 use std::fs::File;
@@ -19,43 +23,50 @@ use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::SeqCst;
 use std::sync::{Arc, OnceLock};
 use std::time::SystemTime;
+use tracing::field::{Field, Visit};
 use tracing::{Event, Level, Subscriber};
 use tracing_appender::non_blocking::{ErrorCounter, NonBlocking, NonBlockingBuilder, WorkerGuard};
-use tracing_subscriber::fmt::format::Writer;
-use tracing_subscriber::fmt::writer::BoxMakeWriter;
-use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields};
-use tracing_subscriber::registry::LookupSpan;
+use tracing_subscriber::layer::{Context, Layer, SubscriberExt as _};
+use tracing_subscriber::util::SubscriberInitExt as _;
 use tracing_subscriber::EnvFilter;
 
-struct ServerFormat;
+/// Takes the events of the `tracing` crate.
+struct Lines;
 
-impl<S, N> FormatEvent<S, N> for ServerFormat
-where
-    S: Subscriber + for<'a> LookupSpan<'a>,
-    N: for<'a> FormatFields<'a> + 'static,
-{
-    fn format_event(
-        &self,
-        context: &FmtContext<'_, S, N>,
-        mut writer: Writer<'_>,
-        event: &Event<'_>,
-    ) -> fmt::Result {
-        // The words of elog.c; INFO is what the server calls LOG.
-        let word = match *event.metadata().level() {
-            Level::ERROR => "ERROR",
-            Level::WARN => "WARNING",
-            Level::INFO => "LOG",
-            Level::DEBUG => "DEBUG1",
-            Level::TRACE => "DEBUG5",
-        };
-        let (time, pid) = (timestamp(SystemTime::now()), std::process::id());
-        write!(writer, "{time} UTC [{pid}] {word}:  pg_baton: ")?;
-        let mut text = String::new();
-        context
-            .field_format()
-            .format_fields(Writer::new(&mut text), event)?;
-        writeln!(writer, "{}", on_one_entry(&text))
+impl<S: Subscriber> Layer<S> for Lines {
+    fn on_event(&self, event: &Event<'_>, _: Context<'_, S>) {
+        let mut text = Text::default();
+        event.record(&mut text);
+        match *event.metadata().level() {
+            Level::DEBUG => write("DEBUG1", &text.0),
+            Level::TRACE => write("DEBUG5", &text.0),
+            level => lines::own(level, &text.0),
+        }
     }
+}
+
+/// The message of an event.
+#[derive(Default)]
+struct Text(String);
+
+impl Visit for Text {
+    fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
+        if field.name() == "message" {
+            self.0 = format!("{value:?}");
+        }
+    }
+}
+
+/// Writes a line to standard error. The words are those of elog.c.
+pub fn write(word: &str, text: &str) {
+    let (time, pid) = (timestamp(SystemTime::now()), std::process::id());
+    let text = on_one_entry(text);
+    let line = format!("{time} UTC [{pid}] {word}:  pg_baton: {text}\n");
+    // An error, such as a full disk, cannot be reported anywhere.
+    let _ = match LINES.get() {
+        Some(lines) => lines.clone().write_all(line.as_bytes()),
+        None => io::stderr().lock().write_all(line.as_bytes()),
+    };
 }
 
 /// Does what append_with_tabs (elog.c) does: text from outside cannot begin a log entry of its
@@ -69,15 +80,18 @@ fn timestamp(now: SystemTime) -> String {
     let since = now
         .duration_since(SystemTime::UNIX_EPOCH)
         .unwrap_or_default();
-    let seconds = since.as_secs();
-    let (year, month, day) = date(seconds / 86_400);
-    let of_day = seconds % 86_400;
+    format!("{}.{:03}", utc(since.as_secs()), since.subsec_millis())
+}
+
+/// The UTC time, from year to second.
+pub fn utc(unix_seconds: u64) -> String {
+    let (year, month, day) = date(unix_seconds / 86_400);
+    let of_day = unix_seconds % 86_400;
     format!(
-        "{year:04}-{month:02}-{day:02} {:02}:{:02}:{:02}.{:03}",
+        "{year:04}-{month:02}-{day:02} {:02}:{:02}:{:02}",
         of_day / 3600,
         of_day / 60 % 60,
-        of_day % 60,
-        since.subsec_millis()
+        of_day % 60
     )
 }
 
@@ -108,15 +122,15 @@ fn date(days: u64) -> (u64, u64, u64) {
 /// Lines that may wait to be written; a line is some 100 bytes.
 const LINES_WAITING: usize = 8_192;
 
-/// The writer of the log. When it is dropped at the end of the program, it writes the lines
-/// that still wait, for at most a second.
+/// The writer of the log. When it is dropped at the end of the program, the lines that still
+/// wait are written, for at most a second each way.
 pub struct Log {
     _worker: Option<WorkerGuard>,
 }
 
 /// Tells the writing thread to give up its access to files.
 static GIVES_UP_FILES: AtomicBool = AtomicBool::new(false);
-/// A line sent here wakes the writing thread.
+/// The buffer of the writing thread, if there is one. A line sent here wakes the thread.
 static LINES: OnceLock<NonBlocking> = OnceLock::new();
 
 /// Standard error, and the count of lines that were lost.
@@ -157,7 +171,12 @@ impl Write for Stderr {
 
 fn lost_lines(now: SystemTime, lost: usize) -> String {
     let (time, pid) = (timestamp(now), std::process::id());
-    format!("{time} UTC [{pid}] WARNING:  pg_baton: {lost} lines of the dispatcher's log were lost, because the log took none\n")
+    let text = self::lost(lost as u64);
+    format!("{time} UTC [{pid}] WARNING:  pg_baton: {text}\n")
+}
+
+pub fn lost(lines: u64) -> String {
+    format!("{lines} lines of the dispatcher's log were lost, because the log took none")
 }
 
 /// The last line of a program that has failed by a fault of its own.
@@ -188,22 +207,18 @@ fn log_panics() {
 pub fn start() -> Log {
     log_panics();
     let filter = EnvFilter::try_from_env("BATON_LOG").unwrap_or_else(|_| EnvFilter::new("info"));
-    let (writer, worker) = if stderr_is_a_file() {
-        (BoxMakeWriter::new(io::stderr), None)
-    } else {
-        let (lines, worker) = by_a_thread();
-        (BoxMakeWriter::new(lines), Some(worker))
-    };
-    let _ = tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_ansi(false)
-        .with_writer(writer)
-        // Otherwise it would report a full disk on standard error, and fail where standard
-        // error is a file on that disk.
-        .log_internal_errors(false)
-        .event_format(ServerFormat)
+    let worker = (!stderr_is_a_file()).then(by_a_thread);
+    let _ = tracing_subscriber::registry()
+        .with(Lines)
+        .with(filter)
         .try_init();
     Log { _worker: worker }
+}
+
+impl Drop for Log {
+    fn drop(&mut self) {
+        lines::finish();
+    }
 }
 
 fn stderr_is_a_file() -> bool {
@@ -211,8 +226,8 @@ fn stderr_is_a_file() -> bool {
     (stderr.and_then(|stderr| stderr.metadata())).is_ok_and(|data| data.is_file())
 }
 
-/// The buffer that takes lines, and the thread that writes them to standard error.
-fn by_a_thread() -> (NonBlocking, WorkerGuard) {
+/// Starts the thread that writes lines to standard error.
+fn by_a_thread() -> WorkerGuard {
     let lost = Arc::<OnceLock<ErrorCounter>>::default();
     let (writer, worker) = NonBlockingBuilder::default()
         .lossy(true)
@@ -224,8 +239,8 @@ fn by_a_thread() -> (NonBlocking, WorkerGuard) {
             has_files: true,
         });
     let _ = lost.set(writer.error_counter());
-    let _ = LINES.set(writer.clone());
-    (writer, worker)
+    let _ = LINES.set(writer);
+    worker
 }
 
 /// Makes the writing thread give up its access to files, as the calling thread has done

@@ -12,9 +12,10 @@ use crate::sys;
 use http_body_util::Full;
 use hyper::body::{Bytes, Incoming};
 use hyper::header::{
-    HeaderValue, ALLOW, CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE,
+    HeaderValue, ALLOW, CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, HOST,
     X_CONTENT_TYPE_OPTIONS,
 };
+use hyper::http::uri::Authority;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
@@ -23,6 +24,7 @@ use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::future::Future;
 use std::io;
+use std::net::IpAddr;
 use std::os::fd::OwnedFd;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -84,6 +86,26 @@ fn line(status: StatusCode, text: &str) -> Response<Answer> {
     answer(status, TEXT, Bytes::from(format!("{text}\n")))
 }
 
+/// Whether a client on this machine that asks for this Host means this machine.
+///
+/// A browser asks for the name of the page's own site; a site whose name resolves to 127.0.0.1
+/// would read all numbers by the browser of whoever opens it (DNS rebinding).
+fn means_this_machine(host: Option<&HeaderValue>) -> bool {
+    let Some(host) = host else { return true };
+    let Some(authority) = host
+        .to_str()
+        .ok()
+        .and_then(|text| text.parse::<Authority>().ok())
+    else {
+        return false;
+    };
+    let name = authority
+        .host()
+        .trim_start_matches('[')
+        .trim_end_matches(']');
+    name.eq_ignore_ascii_case("localhost") || name.parse::<IpAddr>().is_ok()
+}
+
 /// What the paths are answered by.
 struct Site {
     asker: Arc<Asker>,
@@ -92,7 +114,7 @@ struct Site {
 }
 
 impl Site {
-    async fn respond(&self, request: Request<Incoming>) -> Response<Answer> {
+    async fn respond(&self, request: Request<Incoming>, is_local: bool) -> Response<Answer> {
         // HAProxy's checks are OPTIONS unless they are told otherwise.
         let methods = [Method::GET, Method::HEAD, Method::OPTIONS];
         if !methods.contains(request.method()) {
@@ -110,6 +132,10 @@ impl Site {
                 false => StatusCode::SERVICE_UNAVAILABLE,
             };
             return line(status, text);
+        }
+        if is_local && !means_this_machine(request.headers().get(HOST)) {
+            let text = "on this machine, ask for localhost or an IP address";
+            return line(StatusCode::MISDIRECTED_REQUEST, text);
         }
         if let Some((_, content_type, text)) = PAGE.iter().find(|(at, _, _)| *at == path) {
             return answer(
@@ -210,9 +236,12 @@ impl AsyncWrite for Patient {
 }
 
 async fn serve_client(stream: TcpStream, site: Arc<Site>) {
+    let is_local = stream
+        .local_addr()
+        .is_ok_and(|address| address.ip().is_loopback());
     let service = service_fn(move |request| {
         let site = site.clone();
-        async move { Ok::<_, Infallible>(site.respond(request).await) }
+        async move { Ok::<_, Infallible>(site.respond(request, is_local).await) }
     });
     let mut http = http1::Builder::new();
     http.timer(TokioTimer::new())
@@ -274,4 +303,32 @@ pub async fn serve(listeners: Vec<OwnedFd>, asker: Arc<Asker>) -> anyhow::Result
         connections.add(stream, &site);
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_localhost_and_addresses_mean_this_machine() {
+        for host in [
+            "localhost:9633",
+            "LOCALHOST",
+            "127.0.0.1:9633",
+            "[::1]:9633",
+        ] {
+            let host = HeaderValue::from_static(host);
+            assert!(means_this_machine(Some(&host)), "{host:?}");
+        }
+        assert!(means_this_machine(None));
+        for host in [
+            "example.com",
+            "localhost.example.com:9633",
+            "",
+            "127.0.0.1.example.com",
+        ] {
+            let host = HeaderValue::from_static(host);
+            assert!(!means_this_machine(Some(&host)), "{host:?}");
+        }
+    }
 }

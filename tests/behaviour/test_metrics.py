@@ -25,10 +25,10 @@ HOST = "127.0.0.1"
 DOCUMENT = Path(__file__).resolve().parents[2] / "docs/metrics.md"
 
 
-def get(port: int, path: str, method: str = "GET", host: str = HOST) -> tuple[int, str]:
+def get(port: int, path: str, method: str = "GET", host: str = HOST, **headers: str) -> tuple[int, str]:
     connection = http.client.HTTPConnection(host, port, timeout=20)
     try:
-        connection.request(method, path)
+        connection.request(method, path, headers=headers)
         response = connection.getresponse()
         return response.status, response.read().decode()
     finally:
@@ -392,11 +392,11 @@ HOSTILE = {
     "nothing of HTTP": b"\x00\x01\x02\xff" * 1000,
     "an endless line": b"GET /" + b"a" * 1_000_000,
     "endless headers": b"GET /metrics HTTP/1.1\r\n" + b"X-A: b\r\n" * 100_000,
-    "a huge body": b"POST /metrics HTTP/1.1\r\nHost: a\r\nContent-Length: 99999999999\r\n\r\n" + b"a" * 1_000_000,
+    "a huge body": b"POST /metrics HTTP/1.1\r\nHost: localhost\r\nContent-Length: 99999999999\r\n\r\n" + b"a" * 1_000_000,
     "a TLS handshake": b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + b"\x00" * 500,
-    "a path out of the site": b"GET /../../../etc/passwd HTTP/1.1\r\nHost: a\r\n\r\n",
+    "a path out of the site": b"GET /../../../etc/passwd HTTP/1.1\r\nHost: localhost\r\n\r\n",
     "half a request": b"GET /metrics HT",
-    "two lengths": b"GET / HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\n",
+    "two lengths": b"GET / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\n",
 }
 
 
@@ -419,6 +419,15 @@ def test_hostile_input_ends_its_connection_only(monitored, what):
     assert monitors(monitored) == before
 
 
+def test_a_web_site_does_not_read_the_numbers_by_a_local_browser(monitored):
+    """A name that resolves to this machine would make them the site's own (DNS rebinding)."""
+    port = monitored.monitor_port
+    for path in ("/", "/metrics", "/history", "/live"):
+        assert get(port, path, Host=f"example.com:{port}")[0] == 421
+    assert get(port, "/metrics", Host=f"localhost:{port}")[0] == 200
+    assert get(port, "/readyz", Host="example.com")[0] == 200
+
+
 def test_a_client_that_takes_no_answer_is_ended(monitored):
     (monitor,) = monitors(monitored)
 
@@ -433,7 +442,7 @@ def test_a_client_that_takes_no_answer_is_ended(monitored):
         client.connect((HOST, monitored.monitor_port))
         with contextlib.suppress(OSError):
             for _ in range(10_000):
-                client.sendall(b"GET /metrics HTTP/1.1\r\nHost: a\r\n\r\n" * 10)
+                client.sendall(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n" * 10)
         wait_until(lambda: descriptors() <= before, 30, "the connection is closed")
 
 
@@ -445,7 +454,7 @@ def test_many_silent_and_slow_clients_keep_no_scrape_out(monitored):
         for number, client in enumerate(clients):
             # Some are silent, some begin a request, some never read what they ask for.
             with contextlib.suppress(OSError):
-                client.sendall([b"", b"GET /met", b"GET /metrics HTTP/1.1\r\nHost: a\r\n\r\n" * 50][number % 3])
+                client.sendall([b"", b"GET /met", b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n" * 50][number % 3])
         assert get(port, "/readyz")[0] == 200
         assert get(port, "/metrics")[0] == 200
         descriptors = len(os.listdir(f"/proc/{monitor}/fd"))

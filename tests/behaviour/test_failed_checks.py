@@ -22,6 +22,7 @@ COSTS_POOLING = [
     "keepalives",
     "taint",
     "context",
+    "relation_cache",
     "parameters",
     "reset_values",
     "set_values",

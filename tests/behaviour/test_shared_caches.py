@@ -596,6 +596,17 @@ def cluster(run, request):
     cluster.finish()
 
 
+@pytest.fixture(scope="module")
+def apart(run):
+    """A backend serves one role for life."""
+    parameters = {"pg_baton.max_backends": 1, "pg_baton.break_self_check": "roles"}
+    cluster = run.cluster("shared-caches-apart", parameters=parameters).start()
+    cluster.backends = 1
+    cluster.sql("CREATE SCHEMA v; CREATE SCHEMA w")
+    yield cluster
+    cluster.finish()
+
+
 def login(cluster, port: int, role: str) -> Wire:
     session = Wire.login("127.0.0.1", port, user=role)
     session.query("SET search_path = v, w")
@@ -752,20 +763,31 @@ KEPT_EXPRESSIONS = {
 }
 
 
-@pytest.mark.parametrize("allowed", ["team", "low", "low_at_first"])
-@pytest.mark.parametrize("case", KEPT_EXPRESSIONS)
-def test_rights_of_set_role_are_not_in_kept_expressions(cluster, case, allowed):
-    """The planner checks EXECUTE of a function that it copies or computes, and the backend keeps the expression."""
+def of_rights(case: str, allowed: str) -> History:
     made, work = KEPT_EXPRESSIONS[case]
     member = ["SET app.lent = on" if case == "in_a_security_definer" else "SET ROLE team"]
     grantee = "team" if allowed == "team" else "low"
-    history = History(
+    return History(
         [*SECRET, *made, f"GRANT EXECUTE ON FUNCTION w.secret, w.least TO {grantee}", "GRANT pg_execute_server_program TO low, team"],
         [work], one=member if allowed == "team" else [], other=member if allowed == "low" else [], role="low",
         between=["REVOKE EXECUTE ON FUNCTION w.secret, w.least FROM low"] if allowed == "low_at_first" else [],
         afterwards=["DROP OWNED BY low, team", "DROP ROLE low, middle, team"],
     )
+
+
+@pytest.mark.parametrize("allowed", ["team", "low", "low_at_first"])
+@pytest.mark.parametrize("case", KEPT_EXPRESSIONS)
+def test_rights_of_set_role_are_not_in_kept_expressions(cluster, case, allowed):
+    """The planner checks EXECUTE of a function that it copies or computes, and the backend keeps the expression."""
+    history = of_rights(case, allowed)
     assert lived(cluster, cluster.pool_port, history) == lived(cluster, cluster.port, history)
+
+
+@pytest.mark.parametrize("case", ["expression_of_an_index", "key_of_a_partitioned_table", "in_a_security_definer"])
+def test_rights_of_set_role_are_not_kept_by_backends_of_one_role(apart, case):
+    """Minor releases without SetAuthenticatedUserId() (before 15.9, 16.5 and 17.1) have a pool for each role."""
+    history = of_rights(case, "team")
+    assert lived(apart, apart.pool_port, history) == lived(apart, apart.port, history)
 
 
 # What a domain's constraint holds of the settings of the session that used the domain first.

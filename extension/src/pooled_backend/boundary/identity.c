@@ -235,12 +235,14 @@ static MemoryContext settings_context = NULL;
 bool
 baton_become_attach(void)
 {
-	const char *problem = baton_role_switch_attach();
+	const char *problem = baton_role_caches_attach();
 
-	if (problem == NULL)
-		problem = baton_role_caches_attach();
-	if (problem == NULL && baton_self_check_is_broken("roles"))
+	/* SET ROLE changes rights in a backend of one role, too */
+	if (problem == NULL && baton_self_check_is_broken("relation_cache"))
 		problem = "broken on purpose";
+	if (problem != NULL)
+		baton_self_check_failed(BATON_COSTS_POOLING, problem);
+	problem = baton_self_check_is_broken("roles") ? "broken on purpose" : baton_role_switch_attach();
 	if (problem != NULL)
 		baton_self_check_failed(BATON_COSTS_ROLES, problem);
 	settings_role = GetAuthenticatedUserId();

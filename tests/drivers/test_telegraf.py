@@ -31,9 +31,9 @@ def test_telegraf_gathers_the_same(server, program):
     for port in (server.port, server.pool_port):
         address = f"host={HOST} port={port} user={SUPERUSER} dbname=postgres sslmode={server.sslmode}"
         clean = {name: value for name, value in os.environ.items() if not name.startswith("PG")}
-        ran = subprocess.run([program, address], env=clean, capture_output=True, text=True, timeout=60)
+        ran = subprocess.run([program, "postgresql", address], env=clean, capture_output=True, text=True, timeout=60)
         assert ran.returncode == 0, ran.stderr
         found.append(json.loads(ran.stdout))
     assert found[1]["errors"] is None, found[1]["errors"]
-    assert len(found[0]["names"]) > 40
-    assert found[1]["names"] == found[0]["names"] and found[1]["rows"] == found[0]["rows"]
+    assert len(found[0]["values"]) > 40
+    assert found[1]["values"].keys() == found[0]["values"].keys() and found[1]["rows"] == found[0]["rows"]

@@ -1,28 +1,28 @@
-// Telegraf's input "postgresql", gathered twice; what it has gathered as JSON.
+// Telegraf's input "postgresql" or "pgbouncer", gathered twice; what it has gathered as JSON.
 package main
 
 import (
 	"encoding/json"
 	"os"
-	"sort"
 	"time"
 
 	"github.com/influxdata/telegraf"
 	"github.com/influxdata/telegraf/config"
+	"github.com/influxdata/telegraf/plugins/inputs/pgbouncer"
 	"github.com/influxdata/telegraf/plugins/inputs/postgresql"
 )
 
 type accumulator struct {
 	telegraf.Accumulator
-	seen   map[string]bool
+	values map[string]interface{}
 	errors []string
 	rows   int
 }
 
 func (a *accumulator) AddFields(measurement string, fields map[string]interface{}, tags map[string]string, _ ...time.Time) {
 	a.rows++
-	for f := range fields {
-		a.seen[measurement+" "+tags["db"]+" "+f] = true
+	for f, value := range fields {
+		a.values[measurement+" "+tags["db"]+" "+tags["user"]+" "+f] = value
 	}
 }
 
@@ -32,26 +32,36 @@ func (a *accumulator) AddError(err error) {
 	}
 }
 
+type plugin interface {
+	telegraf.ServiceInput
+	telegraf.Initializer
+}
+
 func main() {
-	plugin := &postgresql.Postgresql{}
-	plugin.Config.Address = config.NewSecret([]byte(os.Args[1]))
-	acc := &accumulator{seen: map[string]bool{}}
-	if err := plugin.Init(); err != nil {
+	address := config.NewSecret([]byte(os.Args[2]))
+	var input plugin
+	switch os.Args[1] {
+	case "postgresql":
+		one := &postgresql.Postgresql{}
+		one.Config.Address = address
+		input = one
+	case "pgbouncer":
+		one := &pgbouncer.PgBouncer{ShowCommands: []string{"stats", "pools", "lists", "databases"}}
+		one.Config.Address, one.Config.IsPgBouncer = address, true
+		input = one
+	}
+	acc := &accumulator{values: map[string]interface{}{}}
+	if err := input.Init(); err != nil {
 		panic(err)
 	}
-	if err := plugin.Start(acc); err != nil {
+	if err := input.Start(acc); err != nil {
 		panic(err)
 	}
 	for i := 0; i < 2; i++ {
-		if err := plugin.Gather(acc); err != nil {
+		if err := input.Gather(acc); err != nil {
 			panic(err)
 		}
 	}
-	plugin.Stop()
-	names := []string{}
-	for n := range acc.seen {
-		names = append(names, n)
-	}
-	sort.Strings(names)
-	json.NewEncoder(os.Stdout).Encode(map[string]any{"names": names, "errors": acc.errors, "rows": acc.rows})
+	input.Stop()
+	json.NewEncoder(os.Stdout).Encode(map[string]any{"values": acc.values, "errors": acc.errors, "rows": acc.rows})
 }

@@ -392,7 +392,8 @@ HOSTILE = {
     "nothing of HTTP": b"\x00\x01\x02\xff" * 1000,
     "an endless line": b"GET /" + b"a" * 1_000_000,
     "endless headers": b"GET /metrics HTTP/1.1\r\n" + b"X-A: b\r\n" * 100_000,
-    "a huge body": b"POST /metrics HTTP/1.1\r\nHost: localhost\r\nContent-Length: 99999999999\r\n\r\n" + b"a" * 1_000_000,
+    "a huge body": b"POST /metrics HTTP/1.1\r\nHost: localhost\r\nContent-Length: 99999999999\r\n\r\n"
+    + b"a" * 1_000_000,
     "a TLS handshake": b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + b"\x00" * 500,
     "a path out of the site": b"GET /../../../etc/passwd HTTP/1.1\r\nHost: localhost\r\n\r\n",
     "half a request": b"GET /metrics HT",

@@ -10,49 +10,19 @@ import subprocess
 
 import pytest
 from harness.account import server_program
-from harness.authenticators import Service, program
 from harness.health import stop, wait_until
-from harness.ports import HOST
+from harness.patroni import HAProxy
+from harness.ports import HOST, free_port
 
 pytestmark = pytest.mark.pool_only
 
 HAPROXY = """
-global
-    stats socket {socket} level admin
-defaults
-    mode tcp
-    timeout connect 2s
-    timeout client 1m
-    timeout server 1m
-    timeout check 1s
 listen pool
     bind {host}:{port}
     option pgsql-check user haproxy
     default-server inter 200ms fall 2 rise 2
     server one {host}:{pool_port} check
 """
-
-
-class HAProxy(Service):
-    def __init__(self, directory, pool_port: int) -> None:
-        haproxy = program("haproxy", "haproxy")
-        super().__init__(directory)
-        self.socket = directory / "socket"
-        configuration = directory / "haproxy.cfg"
-        configuration.write_text(HAPROXY.format(socket=self.socket, host=HOST, port=self.port, pool_port=pool_port))
-        self._run([haproxy, "-db", "-f", str(configuration)])
-        # HAProxy listens at its ports first
-        self._wait(lambda: self._listens() and self.socket.exists())
-
-    def status(self) -> str:
-        """UP or DOWN, perhaps with how many checks are left until it changes."""
-        with socket.socket(socket.AF_UNIX) as asked:
-            asked.connect(str(self.socket))
-            asked.sendall(b"show stat\n")
-            rows = asked.makefile().read().splitlines()
-        names = rows[0].removeprefix("# ").split(",")
-        found = [dict(zip(names, row.split(","), strict=False)) for row in rows[1:] if row.startswith("pool,one,")]
-        return found[0]["status"]
 
 
 @pytest.fixture
@@ -63,6 +33,10 @@ def pool(make_cluster):
     )
     cluster.sql("CREATE EXTENSION pg_baton")
     return cluster
+
+
+def haproxy_of(pool, directory) -> HAProxy:
+    return HAProxy(directory / "haproxy", HAPROXY.format(host=HOST, port=free_port(), pool_port=pool.pool_port))
 
 
 def pg_isready(pool) -> int:
@@ -78,24 +52,24 @@ def not_let_in(pool) -> list[int]:
 def test_checks_of_the_port_notice_a_pool_that_hangs(pool, tmp_path):
     """Not so a TCP check: a connection is made by the kernel for as long as it has room in the listening socket's queue."""
     (dispatcher,) = pool.dispatcher_pids()
-    with HAProxy(tmp_path / "haproxy", pool.pool_port) as haproxy:
-        wait_until(lambda: haproxy.status() == "UP", what="HAProxy sees the pool")
+    with haproxy_of(pool, tmp_path) as haproxy:
+        wait_until(lambda: haproxy.status("pool", "one") == "UP", what="HAProxy sees the pool")
         assert pg_isready(pool) == 0
         stop(dispatcher)
         try:
             socket.create_connection((HOST, pool.pool_port), timeout=5).close()
             assert pg_isready(pool) == 2
-            wait_until(lambda: haproxy.status() == "DOWN", what="HAProxy sees that it hangs")
+            wait_until(lambda: haproxy.status("pool", "one") == "DOWN", what="HAProxy sees that it hangs")
         finally:
             os.kill(dispatcher, signal.SIGCONT)
-        wait_until(lambda: haproxy.status() == "UP", what="HAProxy sees the pool again")
+        wait_until(lambda: haproxy.status("pool", "one") == "UP", what="HAProxy sees the pool again")
         assert pg_isready(pool) == 0
 
 
 def test_checks_of_the_port_are_no_failed_logins(pool, tmp_path):
     before = not_let_in(pool)
-    with HAProxy(tmp_path / "haproxy", pool.pool_port) as haproxy:
-        wait_until(lambda: haproxy.status() == "UP", what="HAProxy sees the pool")
+    with haproxy_of(pool, tmp_path) as haproxy:
+        wait_until(lambda: haproxy.status("pool", "one") == "UP", what="HAProxy sees the pool")
     assert pg_isready(pool) == 0
     wait_until(lambda: not_let_in(pool)[1] >= before[1] + 2, what="the checks are counted")
     assert not_let_in(pool)[0] == before[0]

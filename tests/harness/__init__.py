@@ -3,6 +3,7 @@
 account.py   running server programs as an unprivileged user
 stage.py     where the extension and the dispatcher under test come from
 cluster.py   one private PostgreSQL cluster, with or without the pool
+patroni.py   two nodes that Patroni runs, with etcd and HAProxy
 processes.py the processes of a cluster: their kinds, and where they hang
 debugger.py  stopping a process at a function
 control_memory.py the memory that server and dispatcher share, by the layout's own header

@@ -22,16 +22,28 @@ fn is_of_all(pause: &Row) -> bool {
     pause.text(DATABASE).is_none() && pause.text(ROLE).is_none()
 }
 
+fn is_paused(health: &Health) -> bool {
+    health
+        .pauses
+        .as_ref()
+        .is_some_and(|pauses| pauses.iter().any(is_of_all))
+}
+
+/// What the server is, whatever is paused.
+fn of_server(health: &Health) -> State {
+    match (&health.pauses, &health.server) {
+        (None, _) => State::Silent("the dispatcher does not answer"),
+        (_, None) => State::Silent("the launcher does not answer"),
+        (_, Some(server)) if server.is_stopping => State::Stopping,
+        (_, Some(server)) if server.in_recovery => State::Standby,
+        _ => State::Primary,
+    }
+}
+
 pub fn state(health: &Health) -> State {
-    let Some(pauses) = &health.pauses else {
-        return State::Silent("the dispatcher does not answer");
-    };
-    match &health.server {
-        None => State::Silent("the launcher does not answer"),
-        Some(server) if server.is_stopping => State::Stopping,
-        Some(_) if pauses.iter().any(is_of_all) => State::Paused,
-        Some(server) if server.in_recovery => State::Standby,
-        Some(_) => State::Primary,
+    match of_server(health) {
+        State::Primary | State::Standby if is_paused(health) => State::Paused,
+        state => state,
     }
 }
 
@@ -40,8 +52,10 @@ pub fn state(health: &Health) -> State {
 pub enum Check {
     /// The dispatcher answers.
     Alive,
-    /// Clients may come.
+    /// Clients may come, and are served.
     Ready,
+    /// The server is a primary, whose sessions may be paused: a load balancer that took it for down
+    /// would end the sessions that a pause keeps.
     Primary,
     Replica,
 }
@@ -65,7 +79,11 @@ impl Check {
                 None => (false, "the dispatcher does not answer"),
             };
         }
-        match state(health) {
+        let found = match self {
+            Check::Ready => state(health),
+            _ => of_server(health),
+        };
+        match found {
             State::Silent(why) => (false, why),
             State::Stopping => (false, "stopping"),
             State::Paused => (false, "paused"),
@@ -105,7 +123,7 @@ mod tests {
             ),
             (
                 health(false, false, Some(vec![Row::default()])),
-                [true, false, false, false],
+                [true, false, true, false],
             ),
             (
                 health(false, false, Some(vec![one_database])),

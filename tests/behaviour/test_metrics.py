@@ -117,6 +117,9 @@ def test_a_pause_of_all_sessions_is_not_ready(monitored):
         await_status(port, "/readyz", 503)
         assert get(port, "/readyz")[1] == "paused\n"
         assert get(port, "/healthz")[0] == 200
+        # a load balancer would close the sessions that the pause keeps
+        assert get(port, "/primary") == (200, "primary\n")
+        assert get(port, "/replica")[0] == 503
     finally:
         monitored.sql("SELECT pg_baton_resume(), pg_baton_resume(database => 'template1')")
     await_status(port, "/readyz", 200)

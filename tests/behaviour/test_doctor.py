@@ -80,7 +80,7 @@ def test_a_dispatcher_that_is_not_up(make_cluster):
 
 
 def test_a_dispatcher_that_hangs_is_to_be_killed(make_cluster):
-    cluster = with_views(make_cluster())
+    cluster = with_views(make_cluster(parameters={"pg_baton.hang_limit_ms": 0}))
     os.kill(cluster.dispatcher_pids()[0], signal.SIGSTOP)
     try:
         one = of(findings(cluster, 1), "dispatcher", "failure")

@@ -62,7 +62,7 @@ def monitors(cluster) -> list[int]:
 
 @pytest.fixture(scope="module")
 def monitored(run):
-    cluster = run.cluster("metrics", parameters={"pg_baton.max_backends": 4})
+    cluster = run.cluster("metrics", parameters={"pg_baton.max_backends": 4, "pg_baton.hang_limit_ms": 0})
     cluster.monitor_port = free_port()
     cluster.set_parameters({"pg_baton.monitor_port": cluster.monitor_port})
     try:

@@ -29,7 +29,7 @@ listen pool
 def pool(make_cluster):
     """With a password for two roles that do not exist: HAProxy is content when it is asked for one."""
     cluster = make_cluster(
-        parameters={"pg_baton.hang_limit_ms": 60_000}, hba=["host all haproxy,isready 127.0.0.1/32 scram-sha-256"]
+        parameters={"pg_baton.hang_limit_ms": 0}, hba=["host all haproxy,isready 127.0.0.1/32 scram-sha-256"]
     )
     cluster.sql("CREATE EXTENSION pg_baton")
     return cluster

@@ -104,7 +104,7 @@ def test_pg_ctl_promotes_a_standby_and_its_clients_stay(make_cluster):
 
 def test_administrator_logs_in_while_the_dispatcher_is_stopped(make_cluster):
     """The login uses the server's own socket, and pg_isready says that the pool does not answer."""
-    cluster = make_cluster(parameters=PLACE)
+    cluster = make_cluster(parameters={**PLACE, "pg_baton.hang_limit_ms": 0})
     (dispatcher,) = cluster.dispatcher_pids()
     stop(dispatcher)
     try:

@@ -21,6 +21,9 @@ from harness.stage import direct_only, tls_wanted  # noqa: E402
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "pool_only: has no meaning without the pool")
+    config.addinivalue_line(
+        "markers", "one_major: the programs answer, which are the same for each major of the server"
+    )
     config.addinivalue_line("markers", "in_plain(reason): has no meaning where clients come by TLS (BATON_TEST_TLS)")
 
 

@@ -21,7 +21,7 @@ from harness.account import server_program
 from harness.health import wait_for_next_dispatcher, wait_until
 from harness.wire import query
 
-pytestmark = pytest.mark.pool_only
+pytestmark = [pytest.mark.pool_only, pytest.mark.one_major]
 
 TIMEOUT_S = 30.0
 ENTER, ESC, DOWN = "\r", "\x1b", "\x1b[B"

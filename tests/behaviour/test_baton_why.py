@@ -11,7 +11,7 @@ import pytest
 from harness.account import server_program
 from harness.wire import Wire, query
 
-pytestmark = pytest.mark.pool_only
+pytestmark = [pytest.mark.pool_only, pytest.mark.one_major]
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ from harness.crowds import closed_at_the_end
 from harness.health import Load, wait_until
 from harness.wire import LoginFailed, QueryFailed, Wire, bind, describe_portal, execute, parse, query, sync
 
-pytestmark = pytest.mark.pool_only
+pytestmark = [pytest.mark.pool_only, pytest.mark.one_major]
 
 HOST = "127.0.0.1"
 TEXT, INT4, NUMERIC = 25, 23, 1700

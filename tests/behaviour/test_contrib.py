@@ -15,7 +15,7 @@ import pytest
 from behaviour.test_metrics import DOCUMENT, monitored  # noqa: F401 (a fixture)
 from harness.authenticators import program
 
-pytestmark = pytest.mark.pool_only
+pytestmark = [pytest.mark.pool_only, pytest.mark.one_major]
 
 CONTRIB = DOCUMENT.parents[1] / "contrib"
 RULES = CONTRIB / "prometheus/pg_baton.rules.yml"

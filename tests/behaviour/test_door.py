@@ -16,7 +16,7 @@ from harness.health import stop, wait_until
 from harness.impostor import Impostor
 from harness.wire import SSL_REQUEST, LoginFailed, Wire, startup
 
-pytestmark = pytest.mark.pool_only
+pytestmark = [pytest.mark.pool_only, pytest.mark.one_major]
 
 ELSEWHERE = "127.0.0.2"
 HBA = ["host all by_scram all scram-sha-256", "host all all 127.0.0.0/8 trust"]

@@ -15,7 +15,7 @@ from harness.ports import HOST
 from harness.processes import memory_kb
 from harness.wire import Wire
 
-pytestmark = pytest.mark.pool_only
+pytestmark = [pytest.mark.pool_only, pytest.mark.one_major]
 
 WAITING = 300
 ATTACKERS = 3

@@ -19,7 +19,7 @@ from harness.processes import memory_kb
 from harness.wire import LoginFailed, Wire, query
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
-pytestmark = pytest.mark.pool_only
+pytestmark = [pytest.mark.pool_only, pytest.mark.one_major]
 
 HOST = "127.0.0.1"
 DOCUMENT = Path(__file__).resolve().parents[2] / "docs/metrics.md"

@@ -22,7 +22,7 @@ from selenium.webdriver.chrome.service import Service
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 
-pytestmark = pytest.mark.pool_only
+pytestmark = [pytest.mark.pool_only, pytest.mark.one_major]
 
 PARAMETERS = {"pg_baton.max_backends": 3, "pg_baton.max_extra_backends": 0}
 DESK = (1440, 1300)

@@ -21,7 +21,7 @@ from harness.health import wait_until
 from harness.patroni import HAProxy, Node, PatroniCluster, conninfo, example, replaced
 from harness.ports import HOST, free_port
 
-pytestmark = [pytest.mark.pool_only, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.pool_only, pytest.mark.one_major, pytest.mark.timeout(900)]
 
 LARGE = os.environ.get("BATON_TEST_LARGE", "") not in ("", "0")
 only_large = pytest.mark.skipif(not LARGE, reason="BATON_TEST_LARGE")

@@ -14,7 +14,7 @@ from harness.health import stop, wait_until
 from harness.patroni import HAProxy
 from harness.ports import HOST, free_port
 
-pytestmark = pytest.mark.pool_only
+pytestmark = [pytest.mark.pool_only, pytest.mark.one_major]
 
 HAPROXY = """
 listen pool

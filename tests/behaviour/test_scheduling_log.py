@@ -12,7 +12,7 @@ import pytest
 from harness.health import SETTLE_TIMEOUT_S, wait_until
 from harness.wire import Wire, query
 
-pytestmark = pytest.mark.pool_only
+pytestmark = [pytest.mark.pool_only, pytest.mark.one_major]
 
 # Each of two sessions asks once in this time; SOON_US (pools/parts.rs) is a millisecond.
 SOON_S = 0.0008

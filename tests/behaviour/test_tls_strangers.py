@@ -18,6 +18,8 @@ from harness.health import wait_until
 from harness.processes import memory_kb
 from harness.wire import SSL_REQUEST, Wire, query, startup, sync
 
+pytestmark = pytest.mark.one_major
+
 AUTHENTICATION_TIMEOUT_S = 3
 MANY_IDLE = 400
 

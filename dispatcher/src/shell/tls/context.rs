@@ -54,6 +54,20 @@ impl ServerContext {
     }
 }
 
+#[cfg(test)]
+impl ServerContext {
+    pub fn without_certificate() -> ServerContext {
+        let builder = SslContext::builder(SslMethod::tls_server());
+        ServerContext {
+            context: builder.unwrap().build(),
+            takes_direct: false,
+            has_ca: false,
+            end_point: None,
+            certificate: None,
+        }
+    }
+}
+
 /// Why the context is loaded.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Occasion {

@@ -176,6 +176,13 @@ fn token(number: usize, side: Side) -> u64 {
     (number as u64) << 1 | u64::from(side == Side::Backend)
 }
 
+/// Does the event of a relay in its handshake make it compute? The far end makes one only when its
+/// login has gone. If such relays waited for their turn, a crowd whose logins give way to others
+/// would have more relays than there may be logins.
+fn is_step(data: u64) -> bool {
+    data & 1 == token(0, Side::Client)
+}
+
 impl<T: Fn(Handshake) -> bool> Runner<T> {
     fn new(
         commands: mpsc::Receiver<Command>,
@@ -222,6 +229,8 @@ impl<T: Fn(Handshake) -> bool> Runner<T> {
             } else if !self.is_in_handshake(data) {
                 relayed += 1;
                 self.happened(data, happened);
+            } else if !is_step(data) {
+                self.happened(data, happened);
             }
         }
         let mut most = if relayed > 0 {
@@ -231,7 +240,7 @@ impl<T: Fn(Handshake) -> bool> Runner<T> {
         };
         for event in events {
             let (data, happened) = (event.u64, event.events);
-            if most > 0 && data != WAKE && self.is_in_handshake(data) {
+            if most > 0 && data != WAKE && is_step(data) && self.is_in_handshake(data) {
                 most -= 1;
                 self.happened(data, happened);
             }
@@ -614,6 +623,37 @@ pub fn is_edge(events: u32) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn relays_without_a_login_are_gone_after_one_round() {
+        let (commands, here) = mpsc::channel();
+        let wake = Arc::new(process::eventfd().unwrap());
+        let mut runner = Runner::new(here, wake, |_| true).unwrap();
+        let context = Arc::new(ServerContext::without_certificate());
+        let mut clients = Vec::new();
+        for login in 0..4 * HANDSHAKES_ALONE as u32 {
+            let (client, peer) = socket::pair().unwrap();
+            let (near, far) = socket::pair().unwrap();
+            socket::send(peer.as_raw_fd(), b"\x16").unwrap();
+            clients.push(peer);
+            drop(far);
+            let relay = NewRelay {
+                client: ClientEnd(client),
+                near,
+                context: Arc::clone(&context),
+                direct: None,
+                most_bytes: 0,
+                login,
+                serial: 0,
+            };
+            commands.send(Command::New(Box::new(relay))).unwrap();
+        }
+        runner.obey();
+        let mut events = [epoll::no_event(); EVENTS_A_ROUND];
+        let count = runner.epoll.wait(&mut events, 0).unwrap();
+        runner.round(&events[..count]);
+        assert_eq!(runner.free.len(), clients.len());
+    }
 
     #[test]
     fn relay_that_closes_for_longest_is_found_without_a_scan() {

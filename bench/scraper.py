@@ -1,4 +1,4 @@
-"""Prometheus's part: a program that asks a monitor for /metrics each second."""
+"""What looks at a server beside a load: Prometheus, which asks its monitor for /metrics each second."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import os
 import signal
 import time
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
 from servers import HOST
@@ -29,19 +29,19 @@ def scrapes(port: int, rounds: int) -> tuple[list[float], int]:
 
 
 @contextmanager
-def scraped(port: int) -> Iterator[None]:
-    """A process of its own scrapes, whose interpreter is in nobody's way."""
+def beside(work: Callable[[], object]) -> Iterator[None]:
+    """A process of its own does this again and again, so that its interpreter is in nobody's way."""
     child = os.fork()
     if child == 0:
         try:
             while True:
-                scrapes(port, 1)
+                work()
         finally:
             os._exit(1)
     try:
         yield
         if os.waitpid(child, os.WNOHANG) != (0, 0):
-            raise SystemExit("bench: the monitor does not answer")
+            raise SystemExit("bench: what looks beside the load has failed")
     finally:
         # it may have ended, and been waited for
         with suppress(ProcessLookupError, ChildProcessError):

@@ -8,12 +8,10 @@ const ROLE: usize = 1;
 
 /// The state of the server, for checks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum State {
+enum State {
     /// The dispatcher, or the launcher, does not answer.
     Silent(&'static str),
     Stopping,
-    /// All sessions are paused.
-    Paused,
     Primary,
     Standby,
 }
@@ -22,6 +20,7 @@ fn is_of_all(pause: &Row) -> bool {
     pause.text(DATABASE).is_none() && pause.text(ROLE).is_none()
 }
 
+/// Are all sessions paused?
 fn is_paused(health: &Health) -> bool {
     health
         .pauses
@@ -30,20 +29,13 @@ fn is_paused(health: &Health) -> bool {
 }
 
 /// What the server is, whatever is paused.
-fn of_server(health: &Health) -> State {
+fn state(health: &Health) -> State {
     match (&health.pauses, &health.server) {
         (None, _) => State::Silent("the dispatcher does not answer"),
         (_, None) => State::Silent("the launcher does not answer"),
         (_, Some(server)) if server.is_stopping => State::Stopping,
         (_, Some(server)) if server.in_recovery => State::Standby,
         _ => State::Primary,
-    }
-}
-
-pub fn state(health: &Health) -> State {
-    match of_server(health) {
-        State::Primary | State::Standby if is_paused(health) => State::Paused,
-        state => state,
     }
 }
 
@@ -79,14 +71,12 @@ impl Check {
                 None => (false, "the dispatcher does not answer"),
             };
         }
-        let found = match self {
-            Check::Ready => state(health),
-            _ => of_server(health),
-        };
-        match found {
+        match state(health) {
             State::Silent(why) => (false, why),
             State::Stopping => (false, "stopping"),
-            State::Paused => (false, "paused"),
+            State::Primary | State::Standby if self == Check::Ready && is_paused(health) => {
+                (false, "paused")
+            }
             State::Primary => (self != Check::Replica, "primary"),
             State::Standby => (self != Check::Primary, "standby"),
         }

@@ -16,7 +16,7 @@ import urllib.request
 
 import psycopg
 import pytest
-from harness.account import give_to_server_user, run_as_server_user, server_major
+from harness.account import give_to_server_user, neutral_environment, run_as_server_user, server_major
 from harness.authenticators import program
 from harness.health import wait_until
 from harness.ports import HOST, free_port
@@ -40,7 +40,7 @@ def watched(run):
 
 
 def run_program(*command: str, environment: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
-    clean = {name: value for name, value in os.environ.items() if not name.startswith("PG")}
+    clean = neutral_environment()
     return subprocess.run(
         command,
         env={**clean, **(environment or {})},
@@ -57,7 +57,7 @@ def test_prometheus_postgres_exporter(watched):
     seen = []
     for port in (watched.port, watched.pool_port):
         listens = free_port()
-        clean = {name: value for name, value in os.environ.items() if not name.startswith("PG")}
+        clean = neutral_environment()
         source = f"postgresql://watcher@{HOST}:{port}/postgres?sslmode=disable"
         process = subprocess.Popen(
             [exporter, f"--web.listen-address={HOST}:{listens}"],

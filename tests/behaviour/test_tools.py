@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import re
 import subprocess
 
 import pytest
-from harness.account import server_program
+from harness.account import neutral_environment, server_program
 from harness.compare import same_as_direct
 
 PARAMETERS = {"pg_baton.max_backends": 5}
@@ -16,7 +15,7 @@ PARAMETERS = {"pg_baton.max_backends": 5}
 def tool(
     server, name: str, *arguments: str, direct: bool = False, database: str = "postgres", check: bool = True
 ) -> str:
-    environment = {k: v for k, v in os.environ.items() if not k.startswith("PG")}
+    environment = neutral_environment()
     environment.update(
         {
             "PGHOST": "127.0.0.1",

@@ -7,13 +7,13 @@ driver.  It finds the server by the PG* variables, prints "ok NAME" or
 
 from __future__ import annotations
 
-import os
 import shutil
 import subprocess
 import time
 from pathlib import Path
 
 import pytest
+from harness.account import neutral_environment
 from harness.cluster import HOST, SUPERUSER, Cluster
 
 HERE = Path(__file__).resolve().parent
@@ -50,7 +50,7 @@ def build(folder: str, *command: str) -> Path:
 
 def run(server: Cluster, folder: Path, *command: str) -> dict[str, str]:
     """Runs a program against the pool: case name to "ok" or what went wrong."""
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("PG")}
+    environment = neutral_environment()
     environment.update(
         PGHOST=HOST,
         PGPORT=str(server.pool_port),

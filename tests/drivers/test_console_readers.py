@@ -19,7 +19,7 @@ import urllib.request
 import drivers
 import psycopg
 import pytest
-from harness.account import as_server_user, give_to_server_user
+from harness.account import as_server_user, give_to_server_user, neutral_environment
 from harness.authenticators import Service, program
 from harness.health import wait_until
 from harness.ports import HOST, free_port
@@ -225,13 +225,9 @@ def telegraf(port: int) -> dict[str, float]:
 
 
 def output(*command: object) -> str:
-    done = subprocess.run(command, env=environment(), capture_output=True, text=True, timeout=60)
+    done = subprocess.run(command, env=neutral_environment(), capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
     return done.stdout
-
-
-def environment(**more: str) -> dict[str, str]:
-    return {name: value for name, value in os.environ.items() if not name.startswith("PG")} | more
 
 
 def on_path(name: str) -> str:
@@ -276,7 +272,7 @@ def prometheus_pgbouncer_exporter(port: int) -> dict[str, float]:
 
 
 def scraped(listens: int, *command: str, **more: str) -> dict[str, float]:
-    process = subprocess.Popen(command, env=environment(**more), stderr=subprocess.PIPE, text=True)
+    process = subprocess.Popen(command, env=neutral_environment() | more, stderr=subprocess.PIPE, text=True)
     texts: list[str] = []
 
     def scrape() -> bool:

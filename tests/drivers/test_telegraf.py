@@ -12,6 +12,7 @@ import subprocess
 import drivers
 import pytest
 from drivers import PARAMETERS  # noqa: F401  (read by the server fixture)
+from harness.account import neutral_environment
 from harness.cluster import HOST, SUPERUSER
 
 pytestmark = [
@@ -30,8 +31,9 @@ def test_telegraf_gathers_the_same(server, program):
     found = []
     for port in (server.port, server.pool_port):
         address = f"host={HOST} port={port} user={SUPERUSER} dbname=postgres sslmode={server.sslmode}"
-        clean = {name: value for name, value in os.environ.items() if not name.startswith("PG")}
-        ran = subprocess.run([program, "postgresql", address], env=clean, capture_output=True, text=True, timeout=60)
+        ran = subprocess.run(
+            [program, "postgresql", address], env=neutral_environment(), capture_output=True, text=True, timeout=60
+        )
         assert ran.returncode == 0, ran.stderr
         found.append(json.loads(ran.stdout))
     assert found[1]["errors"] is None, found[1]["errors"]

@@ -81,9 +81,14 @@ def give_to_server_user(path: os.PathLike[str] | str) -> None:
         os.chown(path, server_user().pw_uid, server_user().pw_gid)
 
 
+def neutral_environment() -> dict[str, str]:
+    """This process's environment without PG*, which libpq's programs go by."""
+    return {k: v for k, v in os.environ.items() if not k.startswith("PG")}
+
+
 def run_as_server_user(command: list[str], timeout_s: float = 120, **kwargs) -> str:
     """Runs a program to its end. Returns its output, or raises an error that quotes it."""
-    environment = {k: v for k, v in os.environ.items() if not k.startswith("PG")}
+    environment = neutral_environment()
     environment["LC_ALL"] = "C.UTF-8"
     environment["HOME"] = server_user().pw_dir
     done = subprocess.run(

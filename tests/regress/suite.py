@@ -17,7 +17,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from harness.account import as_server_user
+from harness.account import as_server_user, neutral_environment
 from harness.certificates import Authority, make_secure
 from harness.cluster import Cluster, Run
 from harness.other_roles import OtherRoles
@@ -108,7 +108,7 @@ def hang_report(cluster: Cluster) -> str:
 
 def run_program(cluster: Cluster, command: list[str], suite: Path) -> Outcome:
     """One run of the suite's program; its results are left in the suite's directory."""
-    environment = {k: v for k, v in os.environ.items() if not k.startswith("PG")}
+    environment = neutral_environment()
     mode = "require" if cluster.parameters.get("ssl") == "on" else "disable"
     environment.update({"LC_ALL": "C.UTF-8", "PGCONNECT_TIMEOUT": "300", "PGSSLMODE": mode, "HOME": str(suite)})
     outcome = Outcome()

@@ -39,6 +39,13 @@ static const struct config_enum_entry logins[] = {
 	{NULL, 0, false}
 };
 
+static const struct config_enum_entry console_versions[] = {
+	{"1.24", 24, false},
+	{"1.25", 25, false},
+	{"1.26", 26, false},
+	{NULL, 0, false}
+};
+
 static const struct config_enum_entry gss_encryptions[] = {
 	{"auto", BATON_GSS_AUTO, false},
 	{"on", BATON_GSS_ON, false},
@@ -119,6 +126,16 @@ static const ParameterDefinition definitions[] =
 		.short_description = "Sets the IP addresses on which the monitor listens.",
 		.long_description = "\"localhost\" and \"*\" are the addresses of IPv4 and IPv6; there are no other names.",
 		.check = baton_monitor_check_addresses,
+	},
+	{
+		.name = "pg_baton.console_version",
+		.type = PARAMETER_ENUM,
+		.variable = &baton_console_version,
+		.context = PGC_SIGHUP,
+		.boot = 25,
+		.options = console_versions,
+		.short_description = "Sets the release of PgBouncer whose columns the console's results have.",
+		.long_description = "A console keeps those that it began with.",
 	},
 	{
 		.name = "pg_baton.enabled",

@@ -116,6 +116,49 @@ def test_columns_are_those_of_pgbouncer(console):
     assert show(console, "VERSION")[0]["version"].startswith("PgBouncer 1.25")
 
 
+def test_columns_of_1_26_count_logins(cluster):
+    """Compared with Debian's PgBouncer 1.26.1: one column more, or two in SHOW STATS, and two rows of SHOW TOTALS."""
+    login = "client_login_count"
+
+    def names(console, what: str) -> list[str]:
+        return [column.name for column in console.execute(f"SHOW {what}").description]
+
+    def reload(version: str) -> None:
+        cluster.set_parameters({"pg_baton.console_version": version})
+        cluster.reload()
+        wait_until(
+            lambda: version_of_a_new_one().startswith(f"PgBouncer {version}"), what="the dispatcher has reloaded"
+        )
+
+    def version_of_a_new_one() -> str:
+        with connect(cluster) as console:
+            return show(console, "VERSION")[0]["version"]
+
+    with connect(cluster) as older:
+        reload("1.26")
+        try:
+            expected = ["database", *(f"total_{name}" for name in [*TOTALS, login])]
+            expected += [f"avg_{name}" for name in [*AVERAGES, login]]
+            with connect(cluster) as console:
+                assert names(console, "STATS") == expected
+                assert names(console, "STATS_TOTALS")[1:] == [*names(older, "STATS_TOTALS")[1:], login]
+                assert names(console, "STATS_AVERAGES")[1:] == [*names(older, "STATS_AVERAGES")[1:], f"avg_{login}"]
+            assert names(older, "STATS") == [name for name in expected if not name.endswith(login)]
+            with connect(cluster) as console:
+                before = {row["database"]: row["client_login_count"] for row in show(console, "STATS_TOTALS")}
+                for _ in range(3):
+                    psycopg.connect(cluster.pool(dbname="postgres")).close()
+                after = {row["database"]: row["client_login_count"] for row in show(console, "STATS_TOTALS")}
+                assert after["postgres"] - before["postgres"] == 3
+                names = [row["name"] for row in show(console, "TOTALS")]
+                assert [name for name in names if "login" in name] == [
+                    "total_client_login_count",
+                    "avg_client_login_count",
+                ]
+        finally:
+            reload("1.25")
+
+
 @pytest.mark.parametrize("user", ["postgres", "monitor"])
 def test_both_protocols_and_formats_give_the_same(cluster, user):
     with connect(cluster, user) as console, Wire.login(HOST, cluster.pool_port, user, "pgbouncer") as wire:

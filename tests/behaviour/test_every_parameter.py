@@ -17,6 +17,7 @@ CHANGED_BY = {
     "backend_cache_memory": "test_parameter_reloads.py",
     "backend_idle_timeout": "test_parameter_reloads.py",
     "backend_lifetime": "test_pool_shares.py",
+    "console_version": "test_console.py",
     "dedicated_objects": "test_dedicated.py",
     "dedicating_parameters": "test_dedicated.py",
     "dispatcher_log": "test_parameter_reloads.py",

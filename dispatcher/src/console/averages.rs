@@ -8,7 +8,9 @@ pub const PERIOD_US: u64 = 60_000_000;
 
 /// The figures of a database, in the order of SHOW STATS.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Figures(pub [u64; 11]);
+pub struct Figures(pub [u64; FIGURES]);
+
+pub const FIGURES: usize = 12;
 
 pub const ASSIGNMENTS: usize = 0;
 pub const TRANSACTIONS: usize = 1;
@@ -17,6 +19,7 @@ pub const SENT: usize = 4;
 pub const TRANSACTION_TIME: usize = 5;
 pub const QUERY_TIME: usize = 6;
 pub const WAIT_TIME: usize = 7;
+pub const LOGINS: usize = 11;
 
 /// The times, and the counts that each is divided by.
 const TIMES: [(usize, usize); 3] = [

@@ -3,7 +3,7 @@
 //! commands.
 
 use super::tables::{self, Column};
-use super::Access;
+use super::{Access, Layout};
 use crate::protocol::Report;
 
 /// PgBouncer takes no longer word as an argument.
@@ -115,10 +115,10 @@ pub enum Command {
 
 impl Command {
     /// The columns of its result; None: it has no rows.
-    pub fn columns(&self) -> Option<Vec<Column>> {
+    pub fn columns(&self, layout: Layout) -> Option<Vec<Column>> {
         match self {
             Command::Show(Show::Help) => None,
-            Command::Show(show) => Some(tables::columns(*show)),
+            Command::Show(show) => Some(tables::columns(*show, layout)),
             Command::ShowParameter(name, _) => Some(vec![Column::text(name)]),
             _ => None,
         }

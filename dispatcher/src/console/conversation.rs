@@ -10,7 +10,7 @@
 
 use super::command::{self, Command, HELP};
 use super::tables::{Format, Table};
-use super::Access;
+use super::{Access, Layout};
 use crate::protocol::messages::{finish_message, put_string, ready_for_query, start_message};
 use crate::protocol::{Report, Severity};
 use std::collections::BTreeMap;
@@ -42,6 +42,7 @@ pub enum Step {
 
 #[derive(Default)]
 pub struct Conversation {
+    layout: Layout,
     input: Vec<u8>,
     statements: BTreeMap<Vec<u8>, Command>,
     portals: BTreeMap<Vec<u8>, Run>,
@@ -92,6 +93,17 @@ fn describe(table: Option<&Table>, out: &mut Vec<u8>) {
 }
 
 impl Conversation {
+    pub fn new(layout: Layout) -> Conversation {
+        Conversation {
+            layout,
+            ..Conversation::default()
+        }
+    }
+
+    pub fn layout(&self) -> Layout {
+        self.layout
+    }
+
     /// Bytes to read from the client now.
     pub fn wanted(&self) -> usize {
         MOST_BYTES - self.input.len()
@@ -150,7 +162,7 @@ impl Conversation {
             b'Q' => {
                 let query = fields.string().ok_or_else(|| malformed("query"))?;
                 let command = command::parse(query, access)?;
-                let table = command.columns().map(Table::new);
+                let table = command.columns(self.layout).map(Table::new);
                 if let Some(table) = &table {
                     table.describe(out);
                 }
@@ -243,7 +255,7 @@ impl Conversation {
             );
             return Err(Report::error(b"08P01", text));
         }
-        let table = match command.columns() {
+        let table = match command.columns(self.layout) {
             Some(columns) => {
                 let formats = formats_of(&formats, columns.len())?;
                 Some(Table { columns, formats })
@@ -274,7 +286,7 @@ impl Conversation {
             let start = start_message(out, b't');
             out.extend_from_slice(&[0; 2]);
             finish_message(out, start);
-            describe(command.columns().map(Table::new).as_ref(), out);
+            describe(command.columns(self.layout).map(Table::new).as_ref(), out);
         } else {
             let run = self.portals.get(name).ok_or_else(|| no_such("portal"))?;
             describe(run.table.as_ref(), out);

@@ -1,6 +1,8 @@
 //! The columns of each result, in PgBouncer's order and with its types, and the encoding of rows.
 
+use super::averages::{FIGURES, LOGINS};
 use super::command::Show;
+use super::Layout;
 use crate::protocol::messages::{finish_message, put_string, start_message};
 
 /// The types of columns.
@@ -207,6 +209,7 @@ fn runs(show: Show) -> &'static [(Type, &'static [&'static str])] {
                     "total_client_parse_count",
                     "total_server_parse_count",
                     "total_bind_count",
+                    "total_client_login_count",
                     "avg_server_assignment_count",
                     "avg_xact_count",
                     "avg_query_count",
@@ -218,6 +221,7 @@ fn runs(show: Show) -> &'static [(Type, &'static [&'static str])] {
                     "avg_client_parse_count",
                     "avg_server_parse_count",
                     "avg_bind_count",
+                    "avg_client_login_count",
                 ],
             ),
         ],
@@ -237,6 +241,7 @@ fn runs(show: Show) -> &'static [(Type, &'static [&'static str])] {
                     "client_parse_count",
                     "server_parse_count",
                     "bind_count",
+                    "client_login_count",
                 ],
             ),
         ],
@@ -256,6 +261,7 @@ fn runs(show: Show) -> &'static [(Type, &'static [&'static str])] {
                     "avg_client_parse_count",
                     "avg_server_parse_count",
                     "avg_bind_count",
+                    "avg_client_login_count",
                 ],
             ),
         ],
@@ -291,7 +297,7 @@ const OF_BUFFERS: [&str; 7] = [
 ];
 
 /// The names of the rows of SHOW TOTALS, after `total_` and `avg_`.
-pub const TOTALS: [&str; 11] = [
+pub const TOTALS: [&str; FIGURES] = [
     "server_assignment_count",
     "xact_count",
     "query_count",
@@ -303,9 +309,18 @@ pub const TOTALS: [&str; 11] = [
     "ps_client_parse_count",
     "ps_server_parse_count",
     "ps_bind_count",
+    "client_login_count",
 ];
 
-pub fn columns(show: Show) -> Vec<Column> {
+/// How many of a database's figures the layout has: the last one counts logins.
+pub fn figures_of(layout: Layout) -> usize {
+    match layout.counts_logins() {
+        true => FIGURES,
+        false => LOGINS,
+    }
+}
+
+pub fn columns(show: Show, layout: Layout) -> Vec<Column> {
     let of_run = |(kind, names): &(Type, &'static [&'static str])| {
         let kind = *kind;
         names.iter().map(move |name| Column { name, kind })
@@ -319,6 +334,7 @@ pub fn columns(show: Show) -> Vec<Column> {
         .iter()
         .flat_map(of_run)
         .chain(of_buffers)
+        .filter(|column| layout.counts_logins() || !column.name.ends_with("client_login_count"))
         .collect()
 }
 
@@ -441,13 +457,20 @@ mod tests {
             (Show::Config, 4),
             (Show::Help, 0),
         ] {
-            assert_eq!(columns(show).len(), expected, "{show:?}");
+            assert_eq!(columns(show, Layout::V1_25).len(), expected, "{show:?}");
         }
+        for show in [Show::StatsTotals, Show::StatsAverages] {
+            assert_eq!(columns(show, Layout::V1_26).len(), 13);
+        }
+        assert_eq!(columns(Show::Stats, Layout::V1_26).len(), 25);
         for (name, show) in SHOWS {
-            let mut names: Vec<_> = columns(show).iter().map(|column| column.name).collect();
+            let mut names: Vec<_> = (columns(show, Layout::V1_26).iter())
+                .map(|column| column.name)
+                .collect();
+            let all = names.len();
             names.sort_unstable();
             names.dedup();
-            assert_eq!(names.len(), columns(show).len(), "{name}");
+            assert_eq!(names.len(), all, "{name}");
         }
     }
 
@@ -479,7 +502,7 @@ mod tests {
     #[test]
     fn missing_values_are_zero_or_null() {
         let mut out = Vec::new();
-        Table::new(columns(Show::Lists)).row(&mut out, &[]);
+        Table::new(columns(Show::Lists, Layout::V1_25)).row(&mut out, &[]);
         let row = [
             b'D', 0, 0, 0, 15, 0, 2, 255, 255, 255, 255, 0, 0, 0, 1, b'0',
         ];

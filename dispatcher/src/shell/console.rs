@@ -11,7 +11,7 @@ use super::sys::epoll::{self, ClientNumber, Epoll};
 use super::sys::socket;
 use super::tls::{Facts, HandedEnd};
 use crate::console::conversation::{Conversation, Run};
-use crate::console::Access;
+use crate::console::{Access, Layout};
 use crate::core::may_take;
 use crate::protocol::Report;
 use std::collections::BTreeMap;
@@ -122,6 +122,7 @@ pub struct NewConsole {
     pub marks: LoginMarks,
     pub generation: u64,
     pub key_bytes: usize,
+    pub layout: Layout,
     /// Its number is filled in.
     pub facts: ConsoleFacts,
     pub out: Vec<u8>,
@@ -214,7 +215,7 @@ impl Consoles {
                     id: number + 1,
                     ..new.facts
                 },
-                conversation: Conversation::default(),
+                conversation: Conversation::new(new.layout),
                 out: new.out,
                 sent: 0,
                 job: None,

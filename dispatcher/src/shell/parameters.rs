@@ -7,6 +7,7 @@
 
 use super::sys::socket::Keepalives;
 use super::tls::context::Settings as TlsSettings;
+use crate::console::Layout;
 use crate::core::Limits;
 use crate::protocol::Report;
 use std::collections::HashSet;
@@ -69,6 +70,8 @@ pub struct Parameters {
     pub db_user_namespace: bool,
     /// A client that asks for GSSAPI encryption gets it.
     pub gss_encryption: bool,
+    /// pg_baton.console_version.
+    pub console_layout: Layout,
     pub native_dbuser_names: NativeNames,
     /// 0: never.
     pub native_when_waiting: u32,
@@ -186,6 +189,10 @@ const TABLE: &[(&str, Set)] = &[
     flag!(login_by_server),
     flag!(db_user_namespace),
     flag!(gss_encryption),
+    ("console_version", |parameters, text| {
+        parameters.console_layout = Layout::parse(text)?;
+        Some(())
+    }),
     ("native_dbuser_names", |parameters, text| {
         parameters.native_dbuser_names = NativeNames::parse(text)?;
         Some(())

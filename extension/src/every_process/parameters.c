@@ -49,6 +49,7 @@ bool		baton_force_migration;
 bool		baton_force_role_changes;
 bool		baton_enabled;
 int			baton_login;
+int			baton_console_version;	/* the second number of a release */
 int			baton_gss_encryption;
 char	   *baton_native_dbuser_names;
 int			baton_native_when_waiting;

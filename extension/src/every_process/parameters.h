@@ -58,6 +58,7 @@ extern int	baton_max_unauthenticated;
 extern bool baton_force_migration;
 extern bool baton_enabled;
 extern int	baton_login;
+extern int	baton_console_version;
 extern int	baton_gss_encryption;
 extern char *baton_native_dbuser_names;
 extern int	baton_native_when_waiting;

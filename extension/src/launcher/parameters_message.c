@@ -227,6 +227,7 @@ baton_parameters_send(int channel)
 	add_number(&pairs, &count, "enabled", baton_enabled ? 1 : 0);
 	add_number(&pairs, &count, "login_by_server", baton_server_authenticates() ? 1 : 0);
 	add_number(&pairs, &count, "gss_encryption", offers_gss() ? 1 : 0);
+	add(&pairs, &count, "console_version", psprintf("1.%d", baton_console_version));
 	add(&pairs, &count, "native_dbuser_names", baton_native_dbuser_names);
 	add_number(&pairs, &count, "native_when_waiting", baton_native_when_waiting);
 	add_number(&pairs, &count, "force_migration", baton_force_migration ? 1 : 0);

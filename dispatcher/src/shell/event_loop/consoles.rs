@@ -9,7 +9,7 @@ use super::connections::ROWS_A_ROUND;
 use super::Dispatcher;
 use crate::console::command::{error, Command};
 use crate::console::conversation::{Run, Step};
-use crate::console::{tables::Value, Access, DATABASE, LAYOUT};
+use crate::console::{tables::Value, Access, Layout, DATABASE};
 use crate::core::{Event, PauseState, PauseTerms, Scope};
 use crate::protocol::{messages, Report};
 use crate::shell::console::{too_many, Console, Consoles, Heard, Job, NewConsole};
@@ -38,8 +38,8 @@ const STEPS_A_ROUND: usize = 32;
 const PAUSED_US: u64 = super::connections::MOST_PAUSED_US;
 
 /// What a console is told first.
-fn greeting(access: Access, key: &[u8], out: &mut Vec<u8>) {
-    let version = format!("{LAYOUT}/bouncer");
+fn greeting(layout: Layout, access: Access, key: &[u8], out: &mut Vec<u8>) {
+    let version = format!("{}/bouncer", layout.release());
     let is_superuser = if access == Access::All { "on" } else { "off" };
     for (name, value) in [
         ("server_version", version.as_str()),
@@ -95,6 +95,7 @@ impl Dispatcher {
         let is_name = |name: &[u8]| name.eq_ignore_ascii_case(APPLICATION_NAME);
         let name = settings.into_iter().rev().find(|(name, _)| is_name(name));
         let is_superuser = access == Access::All;
+        let layout = self.parameters.console_layout;
         let new = NewConsole {
             watched,
             access,
@@ -109,6 +110,7 @@ impl Dispatcher {
             },
             generation: self.control.header.login_generation.load(SeqCst),
             key_bytes,
+            layout,
             facts: ConsoleFacts {
                 id: 0,
                 user,
@@ -129,7 +131,7 @@ impl Dispatcher {
             return;
         };
         if let Some(mut console) = self.consoles.take(number) {
-            greeting(access, &key, &mut console.out);
+            greeting(layout, access, &key, &mut console.out);
             self.console_goes_on(number, console);
         }
     }
@@ -249,7 +251,11 @@ impl Dispatcher {
             Command::Nothing | Command::IgnoredSet => Ok(None),
             Command::Show(show) => {
                 let table = run.table.clone().unwrap_or_default();
-                Ok(Some(Job::Rows(Listing::new(*show, table))))
+                Ok(Some(Job::Rows(Listing::new(
+                    *show,
+                    table,
+                    console.conversation.layout(),
+                ))))
             }
             Command::ShowParameter(_, value) => {
                 if let Some(table) = &run.table {

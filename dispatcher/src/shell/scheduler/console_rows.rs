@@ -6,11 +6,12 @@
 
 use super::Scheduler;
 use crate::console::averages::{
-    All, Figures, ASSIGNMENTS, QUERIES, QUERY_TIME, SENT, TRANSACTIONS, TRANSACTION_TIME, WAIT_TIME,
+    All, Figures, ASSIGNMENTS, LOGINS, QUERIES, QUERY_TIME, SENT, TRANSACTIONS, TRANSACTION_TIME,
+    WAIT_TIME,
 };
 use crate::console::command::Show;
-use crate::console::tables::{Table, Value, TOTALS};
-use crate::console::{DATABASE, LAYOUT};
+use crate::console::tables::{figures_of, Table, Value, TOTALS};
+use crate::console::{Layout, DATABASE};
 use crate::core::{index_of, Scope, TenantKey};
 use crate::shell::link::layout::shared::*;
 use crate::shell::log::utc;
@@ -30,13 +31,18 @@ const NO_DATABASE: &[u8] = b"(nodb)";
 pub struct Listing {
     show: Show,
     table: Table,
+    layout: Layout,
     next: usize,
 }
 
 impl Listing {
-    pub fn new(show: Show, table: Table) -> Listing {
-        let next = 0;
-        Listing { show, table, next }
+    pub fn new(show: Show, table: Table, layout: Layout) -> Listing {
+        Listing {
+            show,
+            table,
+            layout,
+            next: 0,
+        }
     }
 }
 
@@ -199,7 +205,7 @@ impl Scheduler {
             _ if at.next > 0 => return None,
             _ => {
                 at.next = 1;
-                self.all_console_rows(at.show, &at.table, outside, out);
+                self.all_console_rows(at, outside, out);
                 return Some(most);
             }
         };
@@ -354,23 +360,19 @@ impl Scheduler {
 
     // ---- all others -----------------------------------------------------------
 
-    fn all_console_rows(
-        &mut self,
-        show: Show,
-        table: &Table,
-        outside: &Outside,
-        out: &mut Vec<u8>,
-    ) {
-        match show {
+    fn all_console_rows(&mut self, at: &Listing, outside: &Outside, out: &mut Vec<u8>) {
+        let (table, figures_shown) = (&at.table, figures_of(at.layout));
+        match at.show {
             Show::Stats | Show::StatsTotals | Show::StatsAverages => {
                 for (name, figures) in self.figures() {
                     let average = self.averages.of(&name, &figures, self.now.us);
-                    let both = match show {
+                    let both = match at.show {
                         Show::Stats => [Some(figures), Some(average)],
                         Show::StatsTotals => [Some(figures), None],
                         _ => [Some(average), None],
                     };
-                    let numbers = both.iter().flatten().flat_map(|figures| figures.0);
+                    let shown = |figures: &Figures| figures.0.into_iter().take(figures_shown);
+                    let numbers = both.iter().flatten().flat_map(shown);
                     let name = [Value::Text(&name)].into_iter();
                     let row: Vec<Value<'_>> = name.chain(numbers.map(Value::Number)).collect();
                     table.row(out, &row);
@@ -381,7 +383,7 @@ impl Scheduler {
                 self.figures().values().for_each(|figures| sum.add(figures));
                 let average = self.averages.of_all(&sum, self.now.us);
                 for (what, figures) in [("total", sum), ("avg", average)] {
-                    for (name, number) in TOTALS.iter().zip(figures.0) {
+                    for (name, number) in TOTALS.iter().zip(figures.0).take(figures_shown) {
                         let name = format!("{what}_{name}");
                         table.row(out, &[name.as_str().into(), Value::Number(number)]);
                     }
@@ -422,7 +424,7 @@ impl Scheduler {
             }
             Show::Version => {
                 let own = env!("CARGO_PKG_VERSION");
-                let text = format!("PgBouncer {LAYOUT} (pg_baton {own})");
+                let text = format!("PgBouncer {} (pg_baton {own})", at.layout.release());
                 table.row(out, &[text.as_str().into()]);
             }
             _ => {}
@@ -450,6 +452,7 @@ impl Scheduler {
             ] {
                 figures.0[of] = entry.count(count);
             }
+            figures.0[LOGINS] = entry.own().logins;
             let name = match entry.names() {
                 None if figures == Figures::default() => continue,
                 None => NO_DATABASE,

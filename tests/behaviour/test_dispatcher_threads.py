@@ -52,7 +52,9 @@ def threads(server) -> list[str]:
 
 
 def test_there_are_so_many_threads(server, number_of_threads):
-    assert threads(server) == [f"sessions {number}" for number in range(1, number_of_threads)]
+    # A thread gives itself its name, after its start.
+    expected = [f"sessions {number}" for number in range(1, number_of_threads)]
+    wait_until(lambda: threads(server) == expected, what=f"the threads are {expected}")
 
 
 def test_each_is_served_again_and_again(sessions):

@@ -135,7 +135,7 @@ def test_values_committed_at_once_stay_within_a_role_s_share(installation):
     own = log_in(cluster, "other")
     own.query("SELECT length(set_config('app.own', repeat('y', 1000000), false))")
     assert own.query("SELECT length(current_setting('app.own'))") == [["1000000"]]
-    # What others had claimed for changes on their way counts at first; its backend looks once a second.
+    # A backend that keeps a session for lack of memory looks once a second whether there is room.
     wait_until(lambda: kept_for_memory(cluster, "other") == 0, what="the other role's session is shared")
     for session in hostile:
         assert session.query("SELECT length(current_setting('app.v'))") == [[str(length)]]

@@ -136,27 +136,24 @@ def test_columns_of_1_26_count_logins(cluster):
 
     with connect(cluster) as older:
         reload("1.26")
-        try:
-            expected = ["database", *(f"total_{name}" for name in [*TOTALS, login])]
-            expected += [f"avg_{name}" for name in [*AVERAGES, login]]
-            with connect(cluster) as console:
-                assert names(console, "STATS") == expected
-                assert names(console, "STATS_TOTALS")[1:] == [*names(older, "STATS_TOTALS")[1:], login]
-                assert names(console, "STATS_AVERAGES")[1:] == [*names(older, "STATS_AVERAGES")[1:], f"avg_{login}"]
-            assert names(older, "STATS") == [name for name in expected if not name.endswith(login)]
-            with connect(cluster) as console:
-                before = {row["database"]: row["client_login_count"] for row in show(console, "STATS_TOTALS")}
-                for _ in range(3):
-                    psycopg.connect(cluster.pool(dbname="postgres")).close()
-                after = {row["database"]: row["client_login_count"] for row in show(console, "STATS_TOTALS")}
-                assert after["postgres"] - before["postgres"] == 3
-                names = [row["name"] for row in show(console, "TOTALS")]
-                assert [name for name in names if "login" in name] == [
-                    "total_client_login_count",
-                    "avg_client_login_count",
-                ]
-        finally:
-            reload("1.25")
+        expected = ["database", *(f"total_{name}" for name in [*TOTALS, login])]
+        expected += [f"avg_{name}" for name in [*AVERAGES, login]]
+        with connect(cluster) as console:
+            assert names(console, "STATS") == expected
+            assert names(console, "STATS_TOTALS")[1:] == [*names(older, "STATS_TOTALS")[1:], login]
+            assert names(console, "STATS_AVERAGES")[1:] == [*names(older, "STATS_AVERAGES")[1:], f"avg_{login}"]
+        assert names(older, "STATS") == [name for name in expected if not name.endswith(login)]
+        with connect(cluster) as console:
+            before = {row["database"]: row["client_login_count"] for row in show(console, "STATS_TOTALS")}
+            for _ in range(3):
+                psycopg.connect(cluster.pool(dbname="postgres")).close()
+            after = {row["database"]: row["client_login_count"] for row in show(console, "STATS_TOTALS")}
+            assert after["postgres"] - before["postgres"] == 3
+            totals = [row["name"] for row in show(console, "TOTALS")]
+            assert [name for name in totals if "login" in name] == [
+                "total_client_login_count",
+                "avg_client_login_count",
+            ]
 
 
 @pytest.mark.parametrize("user", ["postgres", "monitor"])

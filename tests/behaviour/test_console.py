@@ -413,6 +413,8 @@ def test_a_pause_that_does_not_stand_ends_with_its_console(cluster, crowd, how):
 
 def test_pause_and_resume_under_load_lose_nothing(cluster, console):
     with Load(cluster, clients=6) as load:
+        # A superuser who logs in while a pause lasts is not paused.
+        load.wait_for_answers()
         for _ in range(5):
             console.execute("PAUSE")
             wait_until(lambda: len(clients(console, state="waiting")) == 6, what="all wait")

@@ -152,11 +152,16 @@ def test_max_dedicated_counts_for_sessions_already_dedicated(server, set_to, cro
     def dedicated() -> int:
         return count(server, "pg_baton_sessions WHERE mode = 'dedicated'")
 
+    def heard_of() -> int:
+        return server.sql("SELECT sum(dedicated)::int FROM pg_baton_pools")[0][0]
+
     holder, other = crowd(server, 2)
     listeners = crowd(server, 2 * BACKENDS)
-    for listener in listeners:
+    for many, listener in enumerate(listeners, 1):
         listener.query("LISTEN something")
-    wait_until(lambda: dedicated() == len(listeners), what="all are dedicated")
+        # One after the other: which session ends depends on when the dispatcher has heard of each.
+        wait_until(lambda many=many: heard_of() == many, what="the dispatcher knows it as dedicated")
+    assert dedicated() == len(listeners)
     holder.query("BEGIN")
     set_to("max_dedicated", 1)
 

@@ -91,7 +91,9 @@ typedef struct BatonSessionRecord
 	uint32_t	starts;			/* the configuration that starting backends
 								 * read at its login: see the backend slot */
 	uint32_t	tenant;			/* index of its tenant slot */
-	uint64_t	reserved[2];
+	uint32_t	tenant_entry;	/* heap offset of a TENANT entry */
+	uint32_t	reserved1;
+	uint64_t	reserved2;
 } BatonSessionRecord;
 
 /* record flags */
@@ -156,5 +158,11 @@ typedef struct BatonEntry
 									 * it; value: the proven identity. Not an
 									 * item of a context: the record refers to
 									 * it; the dispatcher writes it */
+#define BATON_KIND_TENANT 10	/* key empty; value: u32 role OID, u32
+								 * database OID, u8 superuser, u8 whether its
+								 * backends serve no other role, then strings
+								 * (u32 length, bytes): user, database, and
+								 * name and value of each option of its pool.
+								 * Likewise: a later dispatcher reads it */
 
 #endif							/* BATON_ARENA_MEMORY_H */

@@ -380,7 +380,10 @@ typedef struct BatonTallySlot
 	uint32_t	serial;			/* the tenant slot's, as of its first session
 								 * here; if it is another by now, the counts
 								 * are void */
-	uint64_t	reserved[7];
+	uint64_t	hands_over;		/* atomic; 1: the backend may be about to take
+								 * or give back a session, and has seen before
+								 * that its dispatcher was there */
+	uint64_t	reserved[6];
 	uint64_t	counts[BATON_COUNTS];
 	uint32_t	waits[BATON_BUCKETS];
 	uint32_t	transactions[BATON_BUCKETS];
@@ -475,6 +478,13 @@ typedef struct BatonIdentity
 	BatonTls	tls;			/* dispatcher */
 	uint8_t		gss_principal[64];	/* the principal, as pg_stat_gssapi shows
 									 * it, truncated as there; dispatcher */
+	uint32_t	told;			/* messages about the session that its context
+								 * or its end depends on (GREETED, RELEASE,
+								 * END): raised before the first frame of
+								 * each; backend */
+	uint32_t	heard;			/* of these, the ones whose effects stand in
+								 * the ARENA; if it is not `told`, the stored
+								 * context is not the session's; dispatcher */
 } BatonIdentity;
 
 /* No process ever has such an ID: PID_MAX_LIMIT of Linux is 2^22. */

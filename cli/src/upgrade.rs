@@ -109,8 +109,7 @@ fn refusal(build: &Value) -> Option<String> {
     None
 }
 
-/// Which sessions end. Those by TLS do as well when they are on a backend: the dispatcher relays
-/// their bytes.
+/// Which sessions end: those by TLS, as the dispatcher relays their bytes.
 fn cost(server: &Server) -> Result<String> {
     let sessions = server.view_name("pg_baton_sessions");
     let rows = server.rows(
@@ -122,8 +121,8 @@ fn cost(server: &Server) -> Result<String> {
     )?;
     let counts = rows.first().context("the sessions are not counted")?;
     Ok(format!(
-        "Of {} sessions, {} end (57P01): those that are not on a backend at that moment, and those by TLS. The others go \
-         on as ordinary connections. New clients are refused for a moment, some tenths of a second.",
+        "Of {} sessions, {} end (57P01): those by TLS. Of the others, those on a backend at that moment go on as \
+         ordinary connections. New clients wait for a moment, some tenths of a second.",
         counts[0], counts[1]
     ))
 }

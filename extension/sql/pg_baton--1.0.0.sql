@@ -49,8 +49,8 @@ CREATE VIEW pg_baton_sessions AS
         migrations,
         context_bytes,
         tls,
-        CASE WHEN tls OR mode <> 'native' AND backend_pid IS NULL THEN 'ends'
-            WHEN mode = 'native' THEN 'unaffected'
+        CASE WHEN tls THEN 'ends'
+            WHEN mode = 'native' OR backend_pid IS NULL THEN 'unaffected'
             ELSE 'keeps its backend' END AS dispatcher_restart
     FROM pg_baton_get_sessions();
 

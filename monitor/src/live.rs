@@ -354,7 +354,7 @@ fn restart(numbers: &Numbers) -> Vec<Value> {
             sum(&|row| row.text(sessions::ENDS) == Some("t")),
         ),
         (
-            "The dispatcher: sessions that keep their backend",
+            "The dispatcher: sessions that go on",
             sum(&|row| row.text(sessions::ENDS) != Some("t")),
         ),
     ];

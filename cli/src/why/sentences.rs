@@ -412,7 +412,7 @@ mod tests {
                 "user": "app", "database": "shop", "application": "776562", "client": "10.0.0.1",
                 "mode": "shared", "state": "idle", "cause": null, "backend": null,
                 "login_age": 200.0, "age": 12.5, "transactions": 42, "migrations": 1, "tls": false,
-                "restart": "ends"
+                "restart": "unaffected"
             },
             "activity": {"state": "idle", "wait_type": "Client", "wait": "ClientRead", "query": "", "type": "client backend"},
             "pool": {"backends": 4, "idle": 2, "waiting": 0, "starting": 0, "longest_wait": null},
@@ -447,7 +447,7 @@ mod tests {
              It logged in 3 min ago and has completed 42 transactions; 1 time it came to another backend than the one before.\n\
              It has been idle for 12 s. The dispatcher holds it; no backend serves it.\n\
              Its next transaction can run on any backend of database shop: 2 of 4 are idle now.\n\
-             A restart of the dispatcher now would end it."
+             A restart of the dispatcher now would not affect it."
         );
     }
 

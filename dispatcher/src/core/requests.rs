@@ -26,11 +26,25 @@ impl Core {
         let usable = |index| words.index_is_free(index);
         let created = self.sessions.create((number, pool), usable);
         let id = created.ok_or(NoSession::Full)?;
-        self.session_tally.add(&key, 1);
-        self.exempt_if_privileged(id, &key);
+        self.came_in(id, number, &key);
+        Ok(id)
+    }
+
+    /// A session of an earlier dispatcher goes on in this slot: limits do not concern it, as it
+    /// has come in. None if the slot is not free.
+    pub fn adopt_session(&mut self, number: u32, index: u32) -> Option<SessionId> {
+        let tenant = self.tenant(number)?;
+        let (key, pool) = (tenant.key().clone(), tenant.pool());
+        let id = self.sessions.create_in(index, (number, pool))?;
+        self.came_in(id, number, &key);
+        Some(id)
+    }
+
+    fn came_in(&mut self, id: SessionId, number: u32, key: &TenantKey) {
+        self.session_tally.add(key, 1);
+        self.exempt_if_privileged(id, key);
         self.follow_limits(number);
         self.look_at_threshold();
-        Ok(id)
     }
 
     pub(super) fn spoke(&mut self, id: SessionId, hup: bool, words: &impl Words) {

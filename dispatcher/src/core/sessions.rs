@@ -223,7 +223,22 @@ impl Sessions {
             skipped.push(index);
         }
         self.free.extend(skipped);
-        let index = found?;
+        Some(self.begin(found?, (tenant, pool)))
+    }
+
+    /// Creates a session in this slot. None if there is no such slot, or a session has it.
+    pub fn create_in(&mut self, index: u32, of: (u32, u32)) -> Option<SessionId> {
+        while self.table.len() as u64 <= u64::from(index) {
+            let index = self.add_slot()?;
+            self.free.push(index);
+        }
+        // Slots are taken in their order, so it is the last one.
+        let at = self.free.iter().rposition(|free| *free == index)?;
+        self.free.swap_remove(at);
+        Some(self.begin(index, of))
+    }
+
+    fn begin(&mut self, index: u32, (tenant, pool): (u32, u32)) -> SessionId {
         let session = &mut self.table[index as usize];
         session.generation = (session.generation.wrapping_add(1) & 0x7fff_ffff).max(1);
         session.is_live = true;
@@ -235,13 +250,14 @@ impl Sessions {
         self.comes_in(index);
         let id = name(generation, index);
         ensure!(self.get(id).is_some() && self.live <= self.table.len());
-        Some(id)
+        id
     }
 
     fn next_slot(&mut self) -> Option<u32> {
-        if let Some(index) = self.free.pop() {
-            return Some(index);
-        }
+        self.free.pop().or_else(|| self.add_slot())
+    }
+
+    fn add_slot(&mut self) -> Option<u32> {
         if self.table.len() as u64 >= u64::from(self.slots) {
             return None;
         }

@@ -15,6 +15,7 @@
 //! | `scheduler` | carries out what the core (`crate::core`) decides |
 //! | `console` | the connections of consoles |
 //! | `sessions`, `backends` | their sockets, greetings, links, queues and openings |
+//! | `keeper` | what an earlier dispatcher has left behind |
 //! | `log` | lines for the server's log |
 //! | `statistics` | what is counted of roles, databases and pools |
 //! | `link` | memory and frames shared with the server; control connections |
@@ -29,6 +30,7 @@ mod console;
 mod event_loop;
 mod events;
 mod jobs;
+mod keeper;
 mod link;
 mod log;
 mod login;

@@ -17,14 +17,14 @@ use super::login::launcher::parse_parameters;
 use super::login::ports::{self, Ports, EXIT_PORT_TAKEN};
 use super::login::{Logins, Means};
 use super::parameters::Parameters;
-use super::scheduler::Scheduler;
+use super::scheduler::{adopt, Scheduler};
 use super::sys::epoll::{self, ClientNumber, Epoll};
 use super::sys::memory::{self, overwrite};
 use super::sys::socket::{self, Kind};
 use super::sys::{openssl_memory, process};
 use super::tls::context::{self, Occasion, Passphrase, ServerContext};
 use super::tls::threads::Relays;
-use super::{batch_scheduling, threads, Arguments};
+use super::{batch_scheduling, keeper, threads, Arguments};
 use anyhow::{bail, Context as _, Result};
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
@@ -129,6 +129,9 @@ fn prepare(signals: OwnedFd) -> Result<(Dispatcher, Vec<Arc<Epoll>>)> {
     let control_fd =
         memory::inherited(CONTROL).context("descriptor 4 is not the control memory")?;
     let control = Control::open(control_fd.as_raw_fd())?;
+    let server = control.header.postmaster_pid.load(SeqCst);
+    // Before there is any secret in the memory, of which the keeper has a copy.
+    let ledger = keeper::start(control.sessions.len(), server);
 
     let mut buffer = vec![0; FRAME_MAX as usize];
     let (parameters, passphrase) = first_parameters(&channel, &mut buffer)?;
@@ -157,17 +160,20 @@ fn prepare(signals: OwnedFd) -> Result<(Dispatcher, Vec<Arc<Epoll>>)> {
     }
     let control_listener = socket::listen_unix(&control_path, Kind::Packets, 0o700, None)
         .context("could not listen on the control socket; does another dispatcher run?")?;
+    let mut left = keeper::Left::find();
+    let ports_left = left.as_mut().map(|it| std::mem::take(&mut it.ports));
     // The ports open before this process takes anything that an earlier dispatcher may still
     // use.
-    let listeners = ports::open(&parameters)?;
+    let listeners = ports::open(&parameters, ports_left.unwrap_or_default())?;
     let tls = TlsOffer::new(load_tls(&parameters, &passphrase));
     drop(passphrase);
     give_up_files();
 
     let own_pid = std::process::id();
-    let server = control.header.postmaster_pid.load(SeqCst);
     let postmaster = process::pidfd(server).context("could not watch the postmaster")?;
-    let orphans = control.take_over(own_pid, |pid| is_backend(pid, server));
+    let are_sure = adopt::wait_for_backends(&control, |pid| is_backend(pid, server));
+    let adopted = (left.as_ref()).map_or(Vec::new(), |left| adopt::adoptable(&control, left));
+    let orphans = control.take_over(own_pid, &adopted, |pid| is_backend(pid, server));
     if !orphans.is_empty() {
         info!(
             "{} backends still serve sessions of an earlier dispatcher",
@@ -197,6 +203,7 @@ fn prepare(signals: OwnedFd) -> Result<(Dispatcher, Vec<Arc<Epoll>>)> {
         orphans.len(),
         Arc::clone(&client_number),
         &epolls,
+        ledger,
     )?;
     let consoles = Consoles::new(Arc::clone(&epoll), Arc::clone(&client_number));
     let means = Means {
@@ -225,8 +232,10 @@ fn prepare(signals: OwnedFd) -> Result<(Dispatcher, Vec<Arc<Epoll>>)> {
         orphans,
         parameters: Arc::clone(&parameters),
         threads,
+        ledger,
     };
-    let dispatcher = Dispatcher::new(parts)?;
+    let mut dispatcher = Dispatcher::new(parts)?;
+    dispatcher.adopt(left, &adopted, are_sure);
     info!("ready on port {}", parameters.port);
     Ok((dispatcher, epolls))
 }

@@ -99,6 +99,10 @@ pub fn run(dispatcher: Dispatcher, epolls: &[Arc<Epoll>]) -> io::Result<()> {
     let _aborts = (epolls.len() > 1).then_some(AbortsInPanic);
     let result = wait_for_all(&shared, &epolls[0], &mut others);
     lock(&shared).dispatcher.leave();
+    if lock(&shared).dispatcher.is_outlived() {
+        // Its sockets stay open.
+        std::mem::forget(shared);
+    }
     result
 }
 

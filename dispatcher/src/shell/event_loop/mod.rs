@@ -27,6 +27,7 @@ use super::batch_scheduling;
 use super::console::Consoles;
 use super::events::{source_of, token, Source, TurnClock, Turns};
 use super::jobs::Jobs;
+use super::keeper::{self, Left};
 use super::link::connections::{Connections, Peer};
 use super::link::layout::shared::*;
 use super::link::memory::control::Control;
@@ -38,6 +39,7 @@ use super::login::{Entering, Logins};
 use super::parameters::Parameters;
 use super::scheduler::Scheduler;
 use super::sys::epoll::{self, Epoll, Event, IN};
+use super::sys::keeper::Ledger;
 use super::sys::process;
 use crate::core::{Event as Happened, Now};
 use clients::LongPackets;
@@ -49,6 +51,7 @@ use std::path::PathBuf;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
+use tracing::{info, warn};
 
 /// Microseconds from 1970 to 2000, the epoch of TimestampTz.
 const POSTGRES_EPOCH_US: i64 = 946_684_800_000_000;
@@ -104,6 +107,8 @@ pub struct Dispatcher {
     closed_sockets: u64,
     /// Threads that wait for events of sessions.
     threads: usize,
+    /// What the keeper is told; None: there is no keeper.
+    ledger: Option<Ledger>,
 }
 
 /// What a dispatcher is built from.
@@ -126,6 +131,7 @@ pub struct Parts {
     pub orphans: Vec<(u32, OwnedFd)>,
     /// Threads that wait for events of sessions.
     pub threads: usize,
+    pub ledger: Option<Ledger>,
 }
 
 /// The present time, as a TimestampTz in microseconds.
@@ -182,6 +188,7 @@ impl Dispatcher {
             cancels: 0,
             closed_sockets: 0,
             threads: parts.threads,
+            ledger: parts.ledger,
         };
         dispatcher.beat();
         dispatcher.show_parameters();
@@ -192,6 +199,32 @@ impl Dispatcher {
         }
         dispatcher.pid_file_changed();
         Ok(dispatcher)
+    }
+
+    /// Sessions of an earlier dispatcher go on here. From here on another dispatcher may adopt
+    /// this one's.
+    pub fn adopt(&mut self, left: Option<Left>, slots: &[u32], are_sure: bool) {
+        self.read_clock();
+        if let Some(left) = left {
+            let adopted = self.scheduler.adopt(&left, slots, are_sure);
+            info!("{adopted} sessions of an earlier dispatcher go on");
+            left.end();
+        }
+        let Some(ledger) = self.ledger else {
+            return;
+        };
+        ledger.set_ports(self.ports.descriptors());
+        match keeper::listen(ledger) {
+            Ok(()) => ledger.follows(true),
+            Err(error) => {
+                warn!("sessions end with this process, its keeper has no socket: {error}")
+            }
+        }
+    }
+
+    /// Do sockets of this process outlive it, so that it must not close them?
+    pub fn is_outlived(&self) -> bool {
+        self.is_replaced && self.ledger.is_some_and(|it| it.is_followed())
     }
 
     /// Microseconds from the start of the dispatcher to this time.
@@ -319,13 +352,17 @@ impl Dispatcher {
         }
         let _ = std::fs::remove_file(&self.control_path);
         self.logins.close_all();
-        self.scheduler.close_all();
+        if !self.is_outlived() {
+            self.scheduler.close_all();
+        }
         self.logins.finish_relays(match self.is_replaced {
             true => REPLACED_RELAYS_LIMIT,
             false => RELAYS_LIMIT,
         });
         // Clients cannot connect from here until the next dispatcher listens.
-        self.ports.close();
+        if !self.is_outlived() {
+            self.ports.close();
+        }
         let own_pid = std::process::id();
         let word = &self.control.header.dispatcher_pid;
         let _ = word.compare_exchange(own_pid, 0, SeqCst, SeqCst);

@@ -131,7 +131,7 @@ impl Dispatcher {
         self.logins.stop(&Report::terminated());
         self.logins_want();
         self.consoles.end_all(&Report::terminated());
-        self.scheduler.tell(Event::HandBack);
+        self.scheduler.hand_back();
         self.is_replaced = true;
         self.finished = true;
     }
@@ -159,6 +159,9 @@ impl Dispatcher {
             return;
         }
         info!("shutting down: {why}");
+        if let Some(ledger) = self.ledger {
+            ledger.follows(false);
+        }
         self.server.stopping_since_us = Some(self.now.us);
         self.ports.close();
         self.logins.stop(&Report::shutting_down());

@@ -249,6 +249,11 @@ pub struct Listener {
     pub local: Option<Address>,
 }
 
+fn take(left: &mut Vec<OwnedFd>, is_it: impl Fn(RawFd) -> bool) -> Option<OwnedFd> {
+    let at = left.iter().position(|fd| is_it(fd.as_raw_fd()))?;
+    Some(left.swap_remove(at))
+}
+
 fn tcp_addresses(name: &str, port: u16) -> io::Result<Vec<SocketAddr>> {
     match name {
         "*" => Ok(vec![
@@ -262,7 +267,8 @@ fn tcp_addresses(name: &str, port: u16) -> io::Result<Vec<SocketAddr>> {
 
 /// Opens all listeners that the parameters name. As in stock, an address that cannot be bound
 /// is a warning; if none can be, that is an error.
-pub fn open(parameters: &Parameters) -> Result<Vec<Listener>> {
+/// Sockets that an earlier dispatcher has left open go on, and the clients that wait in them.
+pub fn open(parameters: &Parameters, mut left: Vec<OwnedFd>) -> Result<Vec<Listener>> {
     let mut found = Vec::new();
     let mut wanted = 0;
     let mut taken = None;
@@ -282,7 +288,10 @@ pub fn open(parameters: &Parameters) -> Result<Vec<Listener>> {
             if !tried.insert(address) {
                 continue;
             }
-            match socket::listen_tcp(&address) {
+            let known = take(&mut left, |fd| {
+                socket::bound_to(fd).is_ok_and(|bound| bound == address)
+            });
+            match known.map_or_else(|| socket::listen_tcp(&address), Ok) {
                 Ok(socket) => {
                     info!("listening on {address}");
                     let is_one = !address.ip().is_unspecified();
@@ -318,7 +327,10 @@ pub fn open(parameters: &Parameters) -> Result<Vec<Listener>> {
         wanted += 1;
         let path = socket_path(&directory, parameters.port);
         let mode = parameters.unix_socket_permissions;
-        match socket::listen_unix(&path, Kind::Stream, mode, group) {
+        let known = take(&mut left, |fd| socket::path_of(fd).as_ref() == Some(&path));
+        let known = known.filter(|_| path.exists());
+        let listen = || socket::listen_unix(&path, Kind::Stream, mode, group);
+        match known.map_or_else(listen, Ok) {
             Ok(socket) => {
                 info!("listening on Unix socket \"{}\"", path.display());
                 found.push(Listener {

@@ -473,6 +473,7 @@ impl Scheduler {
         // The arena's own count has what the session's backend had claimed.
         let slot = &self.control.sessions[index_of(id) as usize];
         slot.claimed.store(0, SeqCst);
+        self.control.has_heard(index_of(id));
         let event = match self.shall_end(id) {
             true => Event::Terminate(id),
             false => Event::GivenBack(id),

@@ -342,6 +342,8 @@ impl Scheduler {
     }
 
     fn skip(&mut self, id: SessionId, why: Skipped, later: bool) {
+        // How much of a request has been read stands nowhere else.
+        self.sockets.keep_no_more(id);
         self.skippers.begin(id, why);
         if later {
             self.await_rest(id);
@@ -403,7 +405,15 @@ impl Scheduler {
             // message (rest_may_begin, idle.c).
             flags.fetch_or(SESSION_LOOKED_AT, SeqCst);
         }
+        self.keep(id);
         self.back(Event::Skipped(id));
+    }
+
+    /// From here on the session outlives this process, unless this process relays its bytes.
+    pub(super) fn keep(&self, id: SessionId) {
+        if !self.contexts.arena.record_is_relayed(index_of(id)) {
+            self.sockets.keep(id);
+        }
     }
 
     /// Ends a session whose socket is of no more use.
@@ -421,6 +431,9 @@ impl Scheduler {
     /// The session has ended. Its connection is closed, even if another process still has the
     /// socket.
     fn ended(&mut self, id: SessionId, tenant: u32, why: &Why) {
+        if self.hands_back && self.sockets.is_kept(id) {
+            return;
+        }
         if let Some(report) = last_word(&self.core, &self.parameters, tenant, why) {
             // The shutdown of the server must not wait for thousands of lines.
             if *why != Why::Administrator {

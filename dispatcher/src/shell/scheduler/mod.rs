@@ -15,6 +15,7 @@
 //!
 //! This file has the scheduler itself, and takes over settings that change elsewhere.
 
+pub mod adopt;
 mod attach;
 mod carry_out;
 mod console_rows;
@@ -38,6 +39,7 @@ use super::sessions::greetings::Greetings;
 use super::sessions::sockets::{Origin, Sockets};
 use super::statistics::Statistics;
 use super::sys::epoll::{self, ClientNumber, Epoll};
+use super::sys::keeper::Ledger;
 use super::sys::memory;
 use crate::console::averages::Averages;
 use crate::core::{
@@ -48,7 +50,7 @@ use anyhow::{Context as _, Result};
 use attach::Pending;
 use carry_out::scope_in_log;
 use std::collections::HashMap;
-use std::os::fd::{OwnedFd, RawFd};
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::sync::Arc;
 use tracing::info;
@@ -97,6 +99,8 @@ pub struct Scheduler {
     /// `take_heard_again`.
     heard_again: Vec<u32>,
     is_stopping: bool,
+    /// This process ends, and the sessions that outlive it do not.
+    hands_back: bool,
     /// Actions carried out since the last call of `take_work`.
     actions: usize,
     /// Connections of the server that are not the pool's: backends of an earlier dispatcher,
@@ -125,12 +129,16 @@ impl Scheduler {
         orphans: usize,
         number: Arc<ClientNumber>,
         epolls: &[Arc<Epoll>],
+        ledger: Option<Ledger>,
     ) -> Result<Scheduler> {
         let session_slots = control.sessions.len() as u32;
         let limit = parameters.session_memory();
         let arena_size = Arena::total_size(session_slots, limit);
         let (arena_fd, arena_memory) =
             memory::create(arena_size).context("could not create the session memory")?;
+        if let Some(ledger) = ledger {
+            ledger.set_arena(arena_fd.as_raw_fd());
+        }
         // Serials and versions of an earlier dispatcher are below these.
         let base = control.header.dispatcher_epoch.load(SeqCst) << 40;
         let arena = Arena::new(arena_memory, session_slots, limit, base);
@@ -157,7 +165,7 @@ impl Scheduler {
             settings_generation,
             starts: 0,
             settings_marks: control.header.read_settings_marks(),
-            sockets: Sockets::new(number, epolls.to_vec()),
+            sockets: Sockets::new(number, epolls.to_vec(), ledger),
             begun: Begun::new(control),
             skippers: Skippers::default(),
             greetings: Greetings::default(),
@@ -172,6 +180,7 @@ impl Scheduler {
             pending: HashMap::new(),
             heard_again: Vec::new(),
             is_stopping: false,
+            hands_back: false,
             actions: 0,
             orphans,
             natives: 0,
@@ -274,6 +283,13 @@ impl Scheduler {
     pub fn stop(&mut self) {
         self.is_stopping = true;
         self.tell(Event::Stop);
+    }
+
+    /// This dispatcher ends, and another one follows: sessions that cannot outlive this process
+    /// end, as far as no backend holds them.
+    pub fn hand_back(&mut self) {
+        self.hands_back = true;
+        self.tell(Event::HandBack);
     }
 
     /// Closes all sockets of sessions before the process ends.

@@ -173,6 +173,7 @@ impl Scheduler {
             let put = self.contexts.put_authenticated(index, method, identity);
             put.is_ok()
         });
+        let is_known = is_known && self.store_tenant(index, number);
         let slot = &self.control.sessions[index as usize];
         self.control.clear_session(index);
         slot.id.store(id, SeqCst);
@@ -228,6 +229,7 @@ impl Scheduler {
                             login_generation,
                         });
                     }
+                    self.keep(id);
                     self.tell(Event::ToGreet(id));
                 }
             }
@@ -328,8 +330,9 @@ impl Scheduler {
         let sent = self.sockets.send(id, &out);
         let added = self.sockets.add(id, watched);
         if !sent || added.is_err() {
-            self.tell(Event::Ended(id, Ending::Cut));
+            return self.tell(Event::Ended(id, Ending::Cut));
         }
+        self.keep(id);
     }
 
     /// GREETED: the backend has greeted the client, and keeps the session.
@@ -354,6 +357,7 @@ impl Scheduler {
             reported,
         } = greeted;
         (self.contexts.arena).put_record_start_settings(index_of(id), *start_settings);
+        self.control.has_heard(index_of(id));
         self.tell(Event::Greeted(id));
         let login_generation = self.control.header.login_generation.load(SeqCst);
         self.note_login_generation(login_generation);
@@ -400,7 +404,7 @@ impl Scheduler {
     }
 }
 
-fn out_of_memory() -> Report {
+pub(super) fn out_of_memory() -> Report {
     warn!("session memory is full: a client was turned away");
     Report::fatal(b"53200", "out of memory")
         .with_detail("pg_baton's session memory is full.")

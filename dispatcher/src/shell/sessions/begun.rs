@@ -552,7 +552,7 @@ mod tests {
     #[test]
     fn all_requests_that_are_skipped_share_the_bytes_of_a_turn() {
         let number = Arc::new(ClientNumber::reserve(FREE_NUMBER).unwrap());
-        let mut sockets = Sockets::new(number, Vec::new());
+        let mut sockets = Sockets::new(number, Vec::new(), None);
         let mut skippers = Skippers::default();
         let mut clients = Vec::new();
         for index in 0..50 {

@@ -7,6 +7,7 @@
 use crate::core::{index_of, Ending, Says, SessionId};
 use crate::protocol::Report;
 use crate::shell::sys::epoll::{ClientNumber, Epoll};
+use crate::shell::sys::keeper::Ledger;
 use crate::shell::sys::socket::{self, Address};
 use std::collections::hash_map::Entry;
 use std::collections::HashMap;
@@ -29,13 +30,20 @@ pub struct Sockets {
     origins: HashMap<Origin, usize>,
     /// Sockets closed since the start.
     closed: u64,
+    /// Where the sockets of sessions are written down that outlive this process.
+    ledger: Option<Ledger>,
 }
 
 impl Sockets {
-    pub fn new(number: Arc<ClientNumber>, epolls: Vec<Arc<Epoll>>) -> Sockets {
+    pub fn new(
+        number: Arc<ClientNumber>,
+        epolls: Vec<Arc<Epoll>>,
+        ledger: Option<Ledger>,
+    ) -> Sockets {
         Sockets {
             number,
             epolls,
+            ledger,
             table: Vec::new(),
             origins: HashMap::new(),
             closed: 0,
@@ -54,6 +62,28 @@ impl Sockets {
         if let Some(before) = before {
             self.gone(before.origin);
         }
+    }
+
+    // ---- what outlives this process ----------------------------------------
+
+    /// From here on the session outlives this process: all of it is in shared memory.
+    pub fn keep(&self, id: SessionId) {
+        let fd = self.fd(id);
+        if let Some(ledger) = self.ledger.filter(|_| fd >= 0) {
+            ledger.keep(index_of(id), fd);
+        }
+    }
+
+    /// From here on it does not.
+    pub fn keep_no_more(&self, id: SessionId) {
+        if let Some(ledger) = self.ledger {
+            ledger.keep_no_more(index_of(id));
+        }
+    }
+
+    pub fn is_kept(&self, id: SessionId) -> bool {
+        let fd = self.fd(id);
+        fd >= 0 && (self.ledger).is_some_and(|it| it.session(index_of(id)) == Some(fd))
     }
 
     fn gone(&mut self, origin: Option<Origin>) {
@@ -159,6 +189,7 @@ impl Sockets {
     }
 
     pub fn say_last_word(&self, id: SessionId, report: &Report) {
+        self.keep_no_more(id);
         let fd = self.fd(id);
         let _ = socket::send(fd, &report.to_bytes());
         socket::discard_input(fd);
@@ -176,6 +207,7 @@ impl Sockets {
             return false;
         };
         self.gone(client.origin);
+        self.keep_no_more(id);
         let fd = client.socket.as_raw_fd();
         match how {
             Ending::Left => {

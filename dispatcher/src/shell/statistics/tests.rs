@@ -3,7 +3,7 @@ use crate::shell::link::layout::{
     BackendSlot, ControlHeader, Identity, PoolSlot, SessionSlot, StatementCounter, TenantSlot,
     TotalsSlot,
 };
-use crate::shell::sys::memory::{unsealed, SharedMapping};
+use crate::shell::sys::memory::{words as unsealed, SharedMapping};
 use std::os::fd::AsRawFd as _;
 
 const BACKENDS: u32 = 3;

@@ -89,14 +89,82 @@ pub fn create(length: usize) -> io::Result<(OwnedFd, &'static mut [u8])> {
     }))
 }
 
-/// A memory as the postmaster creates it, for tests.
-#[cfg(test)]
-pub fn unsealed(length: usize) -> io::Result<OwnedFd> {
-    let fd = memfd(c"pg_baton control")?;
+/// A zeroed memory of words, which every process that has its descriptor may write.
+pub fn words(length: usize) -> io::Result<OwnedFd> {
+    let fd = memfd(c"pg_baton words")?;
     let size = libc::off_t::try_from(length).map_err(io::Error::other)?;
     // SAFETY: no pointers.
     check(unsafe { libc::ftruncate(fd.as_raw_fd(), size) })?;
     Ok(fd)
+}
+
+/// Zeroed memory of this process, which is never given back.
+pub fn anonymous(length: usize) -> io::Result<&'static mut [u8]> {
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+    let access = libc::PROT_READ | libc::PROT_WRITE;
+    // SAFETY: a new mapping at an address the kernel chooses; it is never unmapped.
+    let address = unsafe { libc::mmap(std::ptr::null_mut(), length, access, flags, -1, 0) };
+    if address == libc::MAP_FAILED {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: the mapping has `length` bytes, and this is its only reference.
+    Ok(unsafe { std::slice::from_raw_parts_mut(address.cast(), length) })
+}
+
+/// A memory that this process only reads, and that nobody writes any more.
+pub struct Remains {
+    address: *const u8,
+    length: usize,
+}
+
+impl Remains {
+    /// Maps all of `fd`.
+    pub fn open(fd: RawFd) -> io::Result<Remains> {
+        let length = length_of(fd)?;
+        // SAFETY: a new mapping at an address the kernel chooses; Drop unmaps it.
+        let address = unsafe {
+            libc::mmap(
+                std::ptr::null_mut(),
+                length,
+                libc::PROT_READ,
+                libc::MAP_SHARED,
+                fd,
+                0,
+            )
+        };
+        if address == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        Ok(Remains {
+            address: address.cast_const().cast(),
+            length,
+        })
+    }
+
+    pub fn bytes(&self) -> &[u8] {
+        // SAFETY: the mapping has `length` bytes and lives as long as `self`. Only the dispatcher
+        // that has created the memory could write to it (`create`), and it has ended.
+        unsafe { std::slice::from_raw_parts(self.address, self.length) }
+    }
+}
+
+impl Drop for Remains {
+    fn drop(&mut self) {
+        // SAFETY: mapped by `open`, and no reference to it is left.
+        unsafe { libc::munmap(self.address.cast_mut().cast(), self.length) };
+    }
+}
+
+/// The size of a file, which is not 0.
+fn length_of(fd: RawFd) -> io::Result<usize> {
+    // SAFETY: an all-zero stat is valid, and fstat fills it.
+    let mut status: libc::stat = unsafe { std::mem::zeroed() };
+    // SAFETY: `status` lives through the call.
+    check(unsafe { libc::fstat(fd, &mut status) })?;
+    match usize::try_from(status.st_size).map_err(io::Error::other)? {
+        0 => Err(io::Error::other("the memory is empty")),
+        length => Ok(length),
+    }
 }
 
 /// A memory that other processes write too. It is accessed only through atomics.
@@ -109,14 +177,7 @@ pub struct SharedMapping {
 impl SharedMapping {
     /// Maps all of `fd`.
     pub fn open(fd: RawFd) -> io::Result<SharedMapping> {
-        // SAFETY: an all-zero stat is valid, and fstat fills it.
-        let mut status: libc::stat = unsafe { std::mem::zeroed() };
-        // SAFETY: `status` lives through the call.
-        check(unsafe { libc::fstat(fd, &mut status) })?;
-        let length = usize::try_from(status.st_size).map_err(io::Error::other)?;
-        if length == 0 {
-            return Err(io::Error::other("the control memory is empty"));
-        }
+        let length = length_of(fd)?;
         Ok(SharedMapping {
             address: map(fd, length)?,
             length,

@@ -5,6 +5,7 @@
 //! Sockets are non-blocking from their creation on, so no call on them blocks.
 
 pub mod epoll;
+pub mod keeper;
 pub mod memory;
 pub mod openssl_functions;
 pub mod openssl_memory;

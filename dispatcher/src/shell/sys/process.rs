@@ -79,7 +79,36 @@ pub fn name_process(name: &std::ffi::CStr) {
     unsafe { libc::prctl(libc::PR_SET_NAME, name.as_ptr()) };
 }
 
-/// Ignores SIGHUP and SIGPIPE. SIGTERM, SIGINT and SIGQUIT are read from the descriptor that is
+/// Where the arguments of this process begin, and their length. (0, 0): not known.
+pub fn arguments_of_this_process() -> (usize, usize) {
+    // The program's name, in parentheses, may have blanks. proc(5): arg_start is the 48th field.
+    let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
+    let fields = stat.rsplit(')').next().unwrap_or_default();
+    let mut fields = fields.split_whitespace().skip(45).map(str::parse::<usize>);
+    match (fields.next(), fields.next()) {
+        (Some(Ok(from)), Some(Ok(end))) if from > 0 && end > from => (from, end - from),
+        _ => (0, 0),
+    }
+}
+
+/// Names a process that was cloned from this one, and has none of its threads: `ps` shows the name
+/// in place of the arguments.
+pub fn show_as(name: &std::ffi::CStr, arguments: (usize, usize)) {
+    name_process(name);
+    let (from, length) = arguments;
+    let bytes = name.to_bytes();
+    if bytes.len() < length {
+        // SAFETY: the kernel has told where it has put the arguments, on this process's stack. Rust
+        // reads them there as often as it is asked; this process asks no more.
+        unsafe {
+            let to = from as *mut u8;
+            std::ptr::write_bytes(to, 0, length);
+            std::ptr::copy_nonoverlapping(bytes.as_ptr(), to, bytes.len());
+        }
+    }
+}
+
+/// Ignores SIGHUP and SIGPIPE, and SIGCHLD, so that a keeper that dies leaves nothing. SIGTERM, SIGINT and SIGQUIT are read from the descriptor that is
 /// returned.
 pub fn signals() -> io::Result<OwnedFd> {
     // SAFETY: an all-zero set is a valid value to initialise; the calls below
@@ -87,6 +116,7 @@ pub fn signals() -> io::Result<OwnedFd> {
     unsafe {
         libc::signal(libc::SIGHUP, libc::SIG_IGN);
         libc::signal(libc::SIGPIPE, libc::SIG_IGN);
+        libc::signal(libc::SIGCHLD, libc::SIG_IGN);
         let mut set: libc::sigset_t = std::mem::zeroed();
         libc::sigemptyset(&mut set);
         libc::sigaddset(&mut set, libc::SIGTERM);
@@ -120,6 +150,17 @@ pub fn raise_descriptor_limit() -> io::Result<(u64, u64)> {
     // SAFETY: as above.
     check(unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &limit) })?;
     Ok((soft, limit.rlim_max))
+}
+
+/// One more than the highest number that a descriptor may have.
+pub fn most_descriptors() -> usize {
+    let mut limit = libc::rlimit {
+        rlim_cur: 0,
+        rlim_max: 0,
+    };
+    // SAFETY: `limit` lives through the call.
+    unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit) };
+    limit.rlim_max.min(1 << 21) as usize
 }
 
 /// A descriptor that is readable when the file's content changes.

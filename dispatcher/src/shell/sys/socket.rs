@@ -579,24 +579,45 @@ pub fn short_queue() -> io::Result<(OwnedFd, OwnedFd)> {
 
 /// Most descriptors that one message carries.
 pub const MAX_DESCRIPTORS: usize = 12;
+/// Most descriptors in one message of a keeper; the kernel's limit is 253 (SCM_MAX_FD).
+pub const MAX_KEPT: usize = 128;
 const CONTROL_BYTES: usize = 64;
+const KEPT_BYTES: usize = 1024;
 
 /// A descriptor of the sender's process (linux/socket.h). It comes along if SO_PASSPIDFD is set
 /// on the socket; backends share an end of the ready queue, and could set it.
 const SCM_PIDFD: libc::c_int = 4;
 
 #[repr(align(8))]
-struct ControlBuffer([u8; CONTROL_BYTES]);
+struct ControlBuffer<const BYTES: usize>([u8; BYTES]);
 
 const _: () = {
     // SAFETY: CMSG_SPACE only computes.
     assert!(unsafe { libc::CMSG_SPACE((MAX_DESCRIPTORS * 4) as u32) } as usize <= CONTROL_BYTES);
+    // SAFETY: CMSG_SPACE only computes.
+    assert!(unsafe { libc::CMSG_SPACE((MAX_KEPT * 4) as u32) } as usize <= KEPT_BYTES);
 };
 
 /// Sends one packet with descriptors.
 pub fn send_with_descriptors(fd: RawFd, bytes: &[u8], descriptors: &[RawFd]) -> io::Result<()> {
-    assert!(descriptors.len() <= MAX_DESCRIPTORS);
-    let mut control = ControlBuffer([0; CONTROL_BYTES]);
+    match descriptors.len() {
+        ..=MAX_DESCRIPTORS => send_rights(
+            fd,
+            bytes,
+            descriptors,
+            &mut ControlBuffer([0; CONTROL_BYTES]),
+        ),
+        _ => send_rights(fd, bytes, descriptors, &mut ControlBuffer([0; KEPT_BYTES])),
+    }
+}
+
+fn send_rights<const BYTES: usize>(
+    fd: RawFd,
+    bytes: &[u8],
+    descriptors: &[RawFd],
+    control: &mut ControlBuffer<BYTES>,
+) -> io::Result<()> {
+    assert!(descriptors.len() <= MAX_KEPT);
     let mut part = libc::iovec {
         iov_base: bytes.as_ptr().cast_mut().cast(),
         iov_len: bytes.len(),
@@ -631,12 +652,84 @@ pub fn send_with_descriptors(fd: RawFd, bytes: &[u8], descriptors: &[RawFd]) -> 
 }
 
 /// Receives one packet and the first descriptor that came with it. Further ones are closed,
-/// because no message to the dispatcher carries more.
+/// because no message to the dispatcher carries more, except for a keeper's.
 pub fn receive_with_descriptor(
     fd: RawFd,
     buffer: &mut [u8],
 ) -> io::Result<(usize, Option<OwnedFd>)> {
+    let mut first = None;
     let mut control = ControlBuffer([0; CONTROL_BYTES]);
+    let length = receive_rights(fd, buffer, &mut control, |descriptor| {
+        if first.is_none() {
+            first = Some(descriptor);
+        }
+    })?;
+    Ok((length, first))
+}
+
+/// Blocks until there is something to be read. Fails when the time is over.
+pub fn wait_to_read(fd: RawFd, limit_ms: i32) -> io::Result<()> {
+    let mut wanted = libc::pollfd {
+        fd,
+        events: libc::POLLIN,
+        revents: 0,
+    };
+    // SAFETY: `wanted` lives through the call.
+    match check(unsafe { libc::poll(&mut wanted, 1, limit_ms) })? {
+        0 => Err(io::Error::from(io::ErrorKind::TimedOut)),
+        _ => Ok(()),
+    }
+}
+
+/// The address that a TCP socket is bound to.
+pub fn bound_to(fd: RawFd) -> io::Result<SocketAddr> {
+    let address = local_address(fd)?;
+    match i32::from(address.family) {
+        libc::AF_INET => {
+            let [a, b, c, d, ..] = address.bytes;
+            Ok(SocketAddr::from(([a, b, c, d], address.port)))
+        }
+        libc::AF_INET6 => Ok(SocketAddr::V6(std::net::SocketAddrV6::new(
+            address.bytes.into(),
+            address.port,
+            0,
+            address.scope,
+        ))),
+        _ => Err(io::Error::from(io::ErrorKind::Unsupported)),
+    }
+}
+
+/// The path of a Unix socket; None if it has none.
+pub fn path_of(fd: RawFd) -> Option<std::path::PathBuf> {
+    use std::os::unix::ffi::OsStrExt;
+    // SAFETY: zeros are a valid address.
+    let mut address: libc::sockaddr_un = unsafe { std::mem::zeroed() };
+    let mut length = size_of::<libc::sockaddr_un>() as libc::socklen_t;
+    // SAFETY: both live through the call, and `length` is the size of `address`.
+    check(unsafe { libc::getsockname(fd, std::ptr::from_mut(&mut address).cast(), &mut length) })
+        .ok()?;
+    let is_path = i32::from(address.sun_family) == libc::AF_UNIX && address.sun_path[0] != 0;
+    let path: Vec<u8> = address.sun_path.iter().map(|it| *it as u8).collect();
+    let path = path.split(|byte| *byte == 0).next()?;
+    is_path.then(|| std::ffi::OsStr::from_bytes(path).into())
+}
+
+/// Receives one packet of a keeper, with the descriptors that came with it.
+pub fn receive_kept(fd: RawFd) -> io::Result<Vec<OwnedFd>> {
+    let mut kept = Vec::with_capacity(MAX_KEPT);
+    let mut control = ControlBuffer([0; KEPT_BYTES]);
+    match receive_rights(fd, &mut [0], &mut control, |one| kept.push(one))? {
+        0 => Err(io::Error::from(io::ErrorKind::UnexpectedEof)),
+        _ => Ok(kept),
+    }
+}
+
+fn receive_rights<const BYTES: usize>(
+    fd: RawFd,
+    buffer: &mut [u8],
+    control: &mut ControlBuffer<BYTES>,
+    mut take: impl FnMut(OwnedFd),
+) -> io::Result<usize> {
     let mut part = libc::iovec {
         iov_base: buffer.as_mut_ptr().cast(),
         iov_len: buffer.len(),
@@ -646,12 +739,11 @@ pub fn receive_with_descriptor(
     message.msg_iov = &mut part;
     message.msg_iovlen = 1;
     message.msg_control = control.0.as_mut_ptr().cast();
-    message.msg_controllen = CONTROL_BYTES;
+    message.msg_controllen = BYTES;
     let flags = libc::MSG_DONTWAIT | libc::MSG_CMSG_CLOEXEC;
     // SAFETY: all that `message` points to lives through the call.
     let length = check_length(|| unsafe { libc::recvmsg(fd, &mut message, flags) })?;
 
-    let mut first = None;
     // SAFETY: the kernel has filled `message` and the control buffer; the
     // macros walk within msg_controllen.
     unsafe {
@@ -673,15 +765,15 @@ pub fn receive_with_descriptor(
                         continue;
                     }
                     let descriptor = own(number);
-                    if first.is_none() && kind == libc::SCM_RIGHTS {
-                        first = Some(descriptor);
+                    if kind == libc::SCM_RIGHTS {
+                        take(descriptor);
                     }
                 }
             }
             header = libc::CMSG_NXTHDR(&message, header);
         }
     }
-    Ok((length, first))
+    Ok(length)
 }
 
 /// Has another process that shares the other end shut it?

@@ -505,6 +505,18 @@ baton_idle_timeouts_end(void)
 	IdleInTransactionSessionTimeoutPending = false;
 }
 
+/*
+ * Before the first frame of a message on which the session's context or its
+ * end depends. If the dispatcher dies before it has acted on the message, the
+ * next one sees that: what is stored is not the session's context
+ * (adopt.rs).
+ */
+static void
+will_tell(uint64 session)
+{
+	baton_identity((uint32) session)->told++;
+}
+
 /* Sends a message to the dispatcher; the control socket shows its death. */
 static void
 tell(uint16 type, uint64 session, const char *payload, Size length)
@@ -587,6 +599,7 @@ greet(const BatonSessionRecord *record)
 	lasts = baton_context_greet(record, &notices, &reported, &login_triggers);
 	/* before GREETED: the dispatcher does the same for other sessions */
 	baton_keepalive_put(baton_session_slot(record->id));
+	will_tell(record->id);
 	baton_delta_send(BatonSelf.control, record->id);
 	/* other sessions may get the same greeting */
 	baton_session_slot(record->id)->idle_session_timeout_ms = IdleSessionTimeout;
@@ -929,6 +942,8 @@ baton_session_release(uint32 state_after, bool tell_always)
 
 	baton_idle_timeouts_end();
 
+	if (news)
+		will_tell(session);
 	baton_delta_send(BatonSelf.control, session);
 
 	slot->state = BATON_STATE_IDLE;
@@ -971,6 +986,7 @@ void
 baton_session_bounce(uint64 session, int fd)
 {
 	close(fd);
+	will_tell(session);
 	tell(BATON_MSG_RELEASE, session, NULL, 0);
 	BatonSelf.in_hand = 0;
 }
@@ -996,6 +1012,8 @@ baton_session_end(uint32 how, uint32 state_after)
 	baton_pid_leave(session, false);
 	slot->dedicated_cause = BATON_CAUSE_NONE;
 	BatonSelf.slot->dedicated_cause = BATON_CAUSE_NONE;
+	will_tell(session);
+	pg_write_barrier();
 	slot->owner = 0;
 	BatonSelf.slot->session = 0;
 	baton_socket_clear();

@@ -10,6 +10,7 @@
  */
 #include "postgres.h"
 
+#include <poll.h>
 #include <sched.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -140,21 +141,29 @@ dispatcher_gone(void)
 	if (baton_session_held() == 0)
 		proc_exit(0);
 	baton_session_orphaned();
+	/* the dispatcher may have claimed it, and died before it sent a session */
+	baton_state_set(BATON_BACKEND_BUSY);
+	BatonSelf.tally->hands_over = 0;
 }
 
 /*
  * Must be checked before a session is given back or taken: a dead dispatcher
  * can do neither, and the next dispatcher has the same slots.
+ *
+ * The next dispatcher adopts the sessions that no backend holds. Before it
+ * looks which ones these are, it waits until no backend hands over: one that
+ * has not written that before its dispatcher's end was closed sees that it is
+ * closed (wait_for_backends, adopt.rs).
  */
 static bool
 dispatcher_is_there(void)
 {
-	char		byte;
-	ssize_t		length;
+	struct pollfd end = {.fd = BatonSelf.control};
 
-	length = recv(BatonSelf.control, &byte, 1, MSG_PEEK | MSG_DONTWAIT);
-	if (length > 0 ||
-		(length < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR)))
+	BatonSelf.tally->hands_over = 1;
+	pg_memory_barrier();
+	/* POLLHUP comes without being asked for, whatever is still to be read */
+	if (poll(&end, 1, 0) <= 0 || (end.revents & (POLLHUP | POLLERR)) == 0)
 		return true;
 	dispatcher_gone();
 	return false;
@@ -318,6 +327,8 @@ assignments_handle(uint32 cause)
 					ereport(FATAL,
 							(errcode(ERRCODE_INTERNAL_ERROR),
 							 errmsg("pg_baton's dispatcher gave a session to a backend in a transaction")));
+				BatonSelf.tally->hands_over = 1;
+				pg_memory_barrier();
 				baton_state_set(BATON_BACKEND_BUSY);
 				take_instead(&incoming, false);
 				return;
@@ -416,6 +427,7 @@ sleep_idle(uint32 cause, long timeout_ms)
 	int			count;
 	bool		client_ready = true;
 
+	BatonSelf.tally->hands_over = 0;
 	/* a session that was greeted here has asked for nothing yet */
 	BatonServed.request_since_us = 0;
 	if (!IsTransactionOrTransactionBlock())
@@ -828,6 +840,7 @@ baton_idle_wait(char status, StringInfo messages)
 		wait_for_session();
 		baton_hold_limit_begin();
 	}
+	BatonSelf.tally->hands_over = 0;
 	if (BatonServed.request_since_us == 0)
 		baton_tally_request_begins(baton_monotonic_us());
 	return baton_client_runs(messages);

@@ -584,6 +584,13 @@ impl Arena {
         before
     }
 
+    /// Likewise, the entry that says which tenant the session is of.
+    pub fn replace_tenant(&mut self, index: u32, entry: u32) -> u32 {
+        let before = self.record(index).tenant_entry;
+        self.change_record(index, |record| record.tenant_entry = entry);
+        before
+    }
+
     /// Sets the hash of the settings that a backend reads only when it starts, as the backend
     /// that has greeted the session has them.
     pub fn put_record_start_settings(&mut self, index: u32, start_settings: u64) {

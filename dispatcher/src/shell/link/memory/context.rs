@@ -373,9 +373,12 @@ impl Contexts {
         if let Some(bytes) = self.sizes.get_mut(index as usize) {
             *bytes = 0;
         }
-        match self.arena.replace_authenticated(index, 0) {
-            0 => {}
-            entry => self.arena.release(entry),
+        let entries = [
+            self.arena.replace_authenticated(index, 0),
+            self.arena.replace_tenant(index, 0),
+        ];
+        for entry in entries.into_iter().filter(|entry| *entry != 0) {
+            self.arena.release(entry);
         }
     }
 
@@ -394,6 +397,23 @@ impl Contexts {
         let entry = self.arena.intern(self.arena.account(index), content)?;
         self.arena.replace_authenticated(index, entry);
         Ok(())
+    }
+
+    /// Stores of which tenant session `index` is, for the life of the session.
+    pub fn put_tenant(&mut self, index: u32, value: &[u8]) -> Result<(), Full> {
+        let content = Content {
+            kind: KIND_TENANT as u16,
+            key: b"",
+            value,
+        };
+        let entry = self.arena.intern(self.arena.account(index), content)?;
+        self.arena.replace_tenant(index, entry);
+        Ok(())
+    }
+
+    /// A statement counter with these values; NO_COUNTER if none is left.
+    pub fn counter_of(&mut self, counters: &Counters) -> u32 {
+        self.allot_counter(Some(counters))
     }
 
     /// The items of a session.
@@ -597,7 +617,7 @@ pub(super) mod tests {
 
     pub fn contexts_of(bytes: usize) -> Contexts {
         let memory = Box::leak(vec![0; bytes].into_boxed_slice());
-        let control = memory::unsealed(1 << 16).unwrap();
+        let control = memory::words(1 << 16).unwrap();
         let mapping = SharedMapping::open(control.as_raw_fd()).unwrap();
         let control = Control {
             header: &mapping.slice(0, 1).unwrap()[0],

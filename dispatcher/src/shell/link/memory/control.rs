@@ -100,11 +100,12 @@ impl Control {
     }
 
     /// Takes the memory over from an earlier dispatcher. `find` returns the descriptor of a
-    /// process that is a live backend. Returns the backend slots of orphans, each with that
-    /// descriptor.
+    /// process that is a live backend. The slots of sessions that are `adopted` stay as they are.
+    /// Returns the backend slots of orphans, each with that descriptor.
     pub fn take_over(
         &self,
         own_pid: u32,
+        adopted: &[u32],
         find: impl Fn(u32) -> Option<OwnedFd>,
     ) -> Vec<(u32, OwnedFd)> {
         self.header.dispatcher_pid.store(own_pid, SeqCst);
@@ -137,7 +138,7 @@ impl Control {
         for (index, slot) in self.sessions.iter().enumerate() {
             let owner = slot.owner.load(SeqCst).checked_sub(1);
             let is_orphan = |slot: u32| orphans.iter().any(|(orphan, _)| *orphan == slot);
-            if owner.is_some_and(is_orphan) {
+            if owner.is_some_and(is_orphan) || adopted.binary_search(&(index as u32)).is_ok() {
                 continue;
             }
             self.clear_session(index as u32);
@@ -203,7 +204,16 @@ impl Control {
         slot.migrations.store(0, Relaxed);
         slot.claimed.store(0, Relaxed);
         slot.state_since_us.store(0, Relaxed);
+        let identity = &self.identities[index as usize];
+        identity.told.store(0, Relaxed);
+        identity.heard.store(0, Relaxed);
         slot.state.store(STATE_FREE, SeqCst);
+    }
+
+    /// What a backend has told of the session, the last of which has been done.
+    pub fn has_heard(&self, index: u32) {
+        let heard = &self.identities[index as usize].heard;
+        heard.store(heard.load(Relaxed).wrapping_add(1), SeqCst);
     }
 
     /// Restores the session's name in its slot before the session goes to a backend, which
@@ -214,6 +224,21 @@ impl Control {
             warn!("the slot of session {id:x} was damaged, its name is put right");
             name.store(id, SeqCst);
         }
+    }
+
+    /// The counters of all statements.
+    pub fn read_counters(&self) -> Vec<Counters> {
+        let read = |slot: &StatementCounter| Counters {
+            costs: [
+                slot.generic_cost.load(Relaxed),
+                slot.total_custom_cost.load(Relaxed),
+            ],
+            plans: [
+                slot.num_custom_plans.load(Relaxed),
+                slot.num_generic_plans.load(Relaxed),
+            ],
+        };
+        self.counters.iter().map(read).collect()
     }
 
     /// Sets a statement's counters to the values that its session had when the statement was
@@ -362,7 +387,7 @@ impl CounterPool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::shell::sys::memory::unsealed;
+    use crate::shell::sys::memory::words as unsealed;
     use std::os::fd::AsRawFd as _;
 
     #[test]

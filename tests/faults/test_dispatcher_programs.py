@@ -15,6 +15,7 @@ from harness import doctor as asking
 from harness.debugger import halted, needs_gdb
 from harness.doctor import findings, of
 from harness.health import (
+    DISPATCHER_KILLED,
     Load,
     assert_healthy,
     assert_nothing_spins,
@@ -29,7 +30,6 @@ from harness.wire import Wire
 
 pytestmark = pytest.mark.pool_only
 
-KILLED = r"dispatcher \(PID \d+\) has ended: child process was terminated by signal 9"
 NOTE = b"pg_baton\0\0\0\0"
 
 
@@ -74,7 +74,7 @@ def cluster(make_cluster, program):
 
 
 def kill(cluster) -> int:
-    cluster.expect_in_log(KILLED)
+    cluster.expect_in_log(DISPATCHER_KILLED)
     (old,) = cluster.dispatcher_pids()
     os.kill(old, signal.SIGKILL)
     return wait_for_next_dispatcher(cluster, old)
@@ -193,7 +193,7 @@ def watched(make_cluster):
 
 @while_the_dispatcher_is_away
 def test_dispatcher_that_is_stopped_is_replaced(watched):
-    watched.expect_in_log(KILLED)
+    watched.expect_in_log(DISPATCHER_KILLED)
     (old,) = watched.dispatcher_pids()
     with login(watched) as session:
         session.query("BEGIN")
@@ -238,7 +238,7 @@ def test_dispatcher_in_a_debugger_is_left_alone(watched):
 
 def test_stopped_dispatcher_ends_when_its_postmaster_is_killed(make_cluster):
     cluster = make_cluster()
-    cluster.expect_in_log(KILLED)
+    cluster.expect_in_log(DISPATCHER_KILLED)
     (old,) = cluster.dispatcher_pids()
     stop(old)
     os.kill(cluster.postmaster_pid(), signal.SIGKILL)

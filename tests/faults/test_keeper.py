@@ -10,14 +10,12 @@ import time
 
 import pytest
 from harness.cluster import HOST, SUPERUSER
-from harness.health import Load, assert_healthy, stop, wait_for_next_dispatcher, wait_until
+from harness.health import DISPATCHER_KILLED, Load, assert_healthy, stop, wait_for_next_dispatcher, wait_until
 from harness.plain import while_the_dispatcher_is_away
 from harness.processes import processes_in
 from harness.wire import Closed, Wire, query
 
 pytestmark = pytest.mark.pool_only
-
-KILLED = r"dispatcher \(PID \d+\) has ended: child process was terminated by signal 9"
 
 
 @pytest.fixture
@@ -25,7 +23,7 @@ def cluster(make_cluster):
     cluster = make_cluster(parameters={"pg_baton.max_backends": 3})
     cluster.sql("CREATE EXTENSION pg_baton")
     cluster.sql("CREATE SEQUENCE drawn")
-    cluster.expect_in_log(KILLED)
+    cluster.expect_in_log(DISPATCHER_KILLED)
     return cluster
 
 
@@ -173,7 +171,7 @@ def test_session_whose_last_change_was_not_stored_is_not_adopted(make_cluster):
     """A backend gives it back to a dispatcher that is stopped, and then dies."""
     cluster = make_cluster(parameters={"pg_baton.max_backends": 1, "pg_baton.force_migration": True})
     cluster.sql("CREATE EXTENSION pg_baton")
-    cluster.expect_in_log(KILLED)
+    cluster.expect_in_log(DISPATCHER_KILLED)
     with Wire.login(HOST, cluster.pool_port, user=SUPERUSER) as changes, Wire.login(HOST, cluster.pool_port) as waits:
         changes.query("SET my.turn = 'before'")
         changes.query("BEGIN")

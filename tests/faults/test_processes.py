@@ -15,6 +15,7 @@ import pytest
 from harness.cluster import CONTROL_SOCKET
 from harness.debugger import needs_gdb, stopped_at
 from harness.health import (
+    DISPATCHER_KILLED,
     Load,
     assert_healthy,
     assert_nothing_spins,
@@ -29,7 +30,6 @@ from harness.wire import Closed, LoginFailed, Wire, copy_data, query, startup
 
 pytestmark = pytest.mark.pool_only
 
-DISPATCHER_KILLED = r"dispatcher \(PID \d+\) has ended: child process was terminated by signal 9"
 CRASH = (r"was terminated by signal 9", r"terminating any other active server processes")
 
 

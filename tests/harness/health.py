@@ -16,6 +16,9 @@ SETTLE_TIMEOUT_S = 60.0
 SPIN_WINDOW_S = 1.0
 SPIN_LIMIT_S = 0.5
 
+# What the launcher logs of a dispatcher that a test kills.
+DISPATCHER_KILLED = r"dispatcher \(PID \d+\) has ended: child process was terminated by signal 9"
+
 
 def wait_until(check, timeout_s: float = SETTLE_TIMEOUT_S, what: str = "") -> None:
     """Waits until check() is true; a failure names the awaited state (`what`)."""

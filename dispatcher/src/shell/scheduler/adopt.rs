@@ -9,12 +9,12 @@
 //! has not acted on is lost: its stored context is not the one that it had.
 
 use super::Scheduler;
-use crate::core::{Event, TenantKey};
+use crate::core::{Event, SessionId, TenantKey};
 use crate::shell::keeper::Left;
 use crate::shell::link::layout::shared::*;
 use crate::shell::link::layout::{Item, SessionRecord};
 use crate::shell::link::memory::arena::Content;
-use crate::shell::link::memory::control::{Control, NO_COUNTER};
+use crate::shell::link::memory::control::Control;
 use crate::shell::link::memory::remains::Contexts as OldContexts;
 use crate::shell::link::wire::{Counters, Malformed, Reader};
 use crate::shell::sessions::sockets::Origin;
@@ -190,7 +190,7 @@ impl Scheduler {
             ..old
         };
         self.contexts.arena.put_record(index, &record);
-        self.put_its_words(index, &record);
+        let is_to_end = self.put_its_words(index, id);
         let is_stored = self.store_tenant(index, tenant)
             && self.store_proof(index, contexts.content(old.authenticated))
             && self.store_old(index, &items, old.record_flags, counters);
@@ -212,14 +212,15 @@ impl Scheduler {
         if is_new {
             self.tell(Event::ToGreet(id));
         }
-        if self.was_to_end(index) {
+        if is_to_end {
             self.tell(Event::Terminate(id));
         }
         Some(())
     }
 
     /// Puts the session's new name into its slot and its identity, and what lasts of its words.
-    fn put_its_words(&self, index: u32, record: &SessionRecord) {
+    /// True if the session has been told to end.
+    fn put_its_words(&self, index: u32, id: SessionId) -> bool {
         let slot = &self.control.sessions[index as usize];
         let identity = &self.control.identities[index as usize];
         let is_to_end = identity.terminate.load(SeqCst) != 0
@@ -232,7 +233,7 @@ impl Scheduler {
         );
         let (state, since_us) = (slot.state.load(SeqCst), slot.state_since_us.load(Relaxed));
         self.control.clear_session(index);
-        slot.id.store(record.id, SeqCst);
+        slot.id.store(id, SeqCst);
         slot.flags.store(flags, SeqCst);
         slot.idle_session_timeout_ms.store(timeout_ms, Relaxed);
         slot.transactions.store(transactions, Relaxed);
@@ -246,13 +247,9 @@ impl Scheduler {
         identity.cancel.store(0, SeqCst);
         identity
             .terminate
-            .store(if is_to_end { record.id } else { 0 }, SeqCst);
-        identity.id.store(record.id, SeqCst);
-    }
-
-    fn was_to_end(&self, index: u32) -> bool {
-        let identity = &self.control.identities[index as usize];
-        identity.terminate.load(SeqCst) == identity.id.load(SeqCst)
+            .store(if is_to_end { id } else { 0 }, SeqCst);
+        identity.id.store(id, SeqCst);
+        is_to_end
     }
 
     fn store_proof(&mut self, index: u32, proof: Option<Content<'_>>) -> bool {
@@ -283,7 +280,7 @@ impl Scheduler {
             let counters = counters.get(item.counter as usize);
             stored.push(Item {
                 entry,
-                counter: counters.map_or(NO_COUNTER, |it| self.contexts.counter_of(it)),
+                counter: self.contexts.allot_counter(counters),
                 aux: item.aux,
             });
         }

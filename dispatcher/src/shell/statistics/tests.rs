@@ -3,7 +3,7 @@ use crate::shell::link::layout::{
     BackendSlot, ControlHeader, Identity, PoolSlot, SessionSlot, StatementCounter, TenantSlot,
     TotalsSlot,
 };
-use crate::shell::sys::memory::{words as unsealed, SharedMapping};
+use crate::shell::sys::memory::{self, SharedMapping};
 use std::os::fd::AsRawFd as _;
 
 const BACKENDS: u32 = 3;
@@ -11,7 +11,7 @@ const TENANTS: u32 = 2000;
 
 /// A CONTROL memory of its own.
 fn control() -> Control {
-    let memory = unsealed(16 << 20).unwrap();
+    let memory = memory::words(16 << 20).unwrap();
     let mapping = SharedMapping::open(memory.as_raw_fd()).unwrap();
     let header = &mapping.slice::<ControlHeader>(0, 1).unwrap()[0];
     header.magic.store(MAGIC, Relaxed);

@@ -147,7 +147,7 @@ pub fn start(ledger: Ledger, postmaster: u32) -> io::Result<()> {
     // The keeper ends if the dispatcher is not this process any more.
     let dispatcher = process::pidfd(std::process::id())?;
     let postmaster = process::pidfd(postmaster)?;
-    let most = process::most_descriptors();
+    let most = process::most_descriptors()?;
     let marks = memory::anonymous(most)?;
     let arguments = process::arguments_of_this_process();
     let flags = libc::CLONE_FILES | libc::SIGCHLD;

@@ -42,14 +42,17 @@ pub fn inherited(number: RawFd) -> io::Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(number) })
 }
 
-fn map(fd: RawFd, length: usize) -> io::Result<*mut u8> {
-    // SAFETY: a new shared mapping at an address the kernel chooses; it is
-    // never unmapped.
+const READ_AND_WRITE: libc::c_int = libc::PROT_READ | libc::PROT_WRITE;
+
+/// Maps a memory; `access` is PROT_READ, with PROT_WRITE or without it.
+fn map(fd: RawFd, length: usize, access: libc::c_int) -> io::Result<*mut u8> {
+    // SAFETY: a new shared mapping at an address the kernel chooses. Nothing
+    // unmaps it but the drop of a `Remains`.
     let address = unsafe {
         libc::mmap(
             std::ptr::null_mut(),
             length,
-            libc::PROT_READ | libc::PROT_WRITE,
+            access,
             libc::MAP_SHARED,
             fd,
             0,
@@ -77,7 +80,7 @@ pub fn create(length: usize) -> io::Result<(OwnedFd, &'static mut [u8])> {
     let size = libc::off_t::try_from(length).map_err(io::Error::other)?;
     // SAFETY: no pointers.
     check(unsafe { libc::ftruncate(fd.as_raw_fd(), size) })?;
-    let address = map(fd.as_raw_fd(), length)?;
+    let address = map(fd.as_raw_fd(), length, READ_AND_WRITE)?;
     seal(fd.as_raw_fd(), libc::F_SEAL_SHRINK | libc::F_SEAL_GROW)?;
     // From Linux 5.1 on. Before that, other processes could write to it.
     let _ = seal(fd.as_raw_fd(), libc::F_SEAL_FUTURE_WRITE);
@@ -101,9 +104,8 @@ pub fn words(length: usize) -> io::Result<OwnedFd> {
 /// Zeroed memory of this process, which is never given back.
 pub fn anonymous(length: usize) -> io::Result<&'static mut [u8]> {
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
-    let access = libc::PROT_READ | libc::PROT_WRITE;
     // SAFETY: a new mapping at an address the kernel chooses; it is never unmapped.
-    let address = unsafe { libc::mmap(std::ptr::null_mut(), length, access, flags, -1, 0) };
+    let address = unsafe { libc::mmap(std::ptr::null_mut(), length, READ_AND_WRITE, flags, -1, 0) };
     if address == libc::MAP_FAILED {
         return Err(io::Error::last_os_error());
     }
@@ -121,22 +123,9 @@ impl Remains {
     /// Maps all of `fd`.
     pub fn open(fd: RawFd) -> io::Result<Remains> {
         let length = length_of(fd)?;
-        // SAFETY: a new mapping at an address the kernel chooses; Drop unmaps it.
-        let address = unsafe {
-            libc::mmap(
-                std::ptr::null_mut(),
-                length,
-                libc::PROT_READ,
-                libc::MAP_SHARED,
-                fd,
-                0,
-            )
-        };
-        if address == libc::MAP_FAILED {
-            return Err(io::Error::last_os_error());
-        }
+        let address = map(fd, length, libc::PROT_READ)?;
         Ok(Remains {
-            address: address.cast_const().cast(),
+            address: address.cast_const(),
             length,
         })
     }
@@ -179,7 +168,7 @@ impl SharedMapping {
     pub fn open(fd: RawFd) -> io::Result<SharedMapping> {
         let length = length_of(fd)?;
         Ok(SharedMapping {
-            address: map(fd, length)?,
+            address: map(fd, length, READ_AND_WRITE)?,
             length,
         })
     }

@@ -30,13 +30,18 @@ pub fn has_ended(pidfd: &OwnedFd) -> bool {
     unsafe { libc::poll(&mut wanted, 1, 0) == 1 }
 }
 
-/// Is the process with this number and descriptor a child of `parent`?
-pub fn is_child(pid: u32, pidfd: &OwnedFd, parent: u32) -> bool {
+/// A process's /proc/PID/stat from the third field on; empty if there is no such process.
+fn stat_after_name(pid: u32) -> String {
     // proc(5): "pid (name) state ppid ...". The name may contain any byte.
     let stat = std::fs::read(format!("/proc/{pid}/stat")).unwrap_or_default();
     let after_name = stat.rsplit(|byte| *byte == b')').next();
-    let after_name = String::from_utf8_lossy(after_name.unwrap_or_default());
-    let is_child = after_name.split_whitespace().nth(1) == Some(&parent.to_string());
+    String::from_utf8_lossy(after_name.unwrap_or_default()).into_owned()
+}
+
+/// Is the process with this number and descriptor a child of `parent`?
+pub fn is_child(pid: u32, pidfd: &OwnedFd, parent: u32) -> bool {
+    let fields = stat_after_name(pid);
+    let is_child = fields.split_whitespace().nth(1) == Some(&parent.to_string());
     // If the process has not ended, the file was its own.
     is_child && !has_ended(pidfd)
 }
@@ -81,9 +86,8 @@ pub fn name_process(name: &std::ffi::CStr) {
 
 /// Where the arguments of this process begin, and their length. (0, 0): not known.
 pub fn arguments_of_this_process() -> (usize, usize) {
-    // The program's name, in parentheses, may have blanks. proc(5): arg_start is the 48th field.
-    let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
-    let fields = stat.rsplit(')').next().unwrap_or_default();
+    // proc(5): arg_start is the 48th field.
+    let fields = stat_after_name(std::process::id());
     let mut fields = fields.split_whitespace().skip(45).map(str::parse::<usize>);
     match (fields.next(), fields.next()) {
         (Some(Ok(from)), Some(Ok(end))) if from > 0 && end > from => (from, end - from),
@@ -108,8 +112,8 @@ pub fn show_as(name: &std::ffi::CStr, arguments: (usize, usize)) {
     }
 }
 
-/// Ignores SIGHUP and SIGPIPE, and SIGCHLD, so that a keeper that dies leaves nothing. SIGTERM, SIGINT and SIGQUIT are read from the descriptor that is
-/// returned.
+/// Ignores SIGHUP and SIGPIPE, and SIGCHLD, so that a keeper that dies leaves nothing. SIGTERM,
+/// SIGINT and SIGQUIT are read from the descriptor that is returned.
 pub fn signals() -> io::Result<OwnedFd> {
     // SAFETY: an all-zero set is a valid value to initialise; the calls below
     // only read and write it.
@@ -136,31 +140,30 @@ pub fn signals() -> io::Result<OwnedFd> {
     }
 }
 
-/// Raises the soft limit of open files to the hard one. Returns the soft limit as found, and
-/// the hard one.
-pub fn raise_descriptor_limit() -> io::Result<(u64, u64)> {
-    let mut limit = libc::rlimit {
-        rlim_cur: 0,
-        rlim_max: 0,
-    };
-    // SAFETY: `limit` lives through the calls.
-    check(unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit) })?;
-    let soft = limit.rlim_cur;
-    limit.rlim_cur = limit.rlim_max;
-    // SAFETY: as above.
-    check(unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &limit) })?;
-    Ok((soft, limit.rlim_max))
-}
-
-/// One more than the highest number that a descriptor may have.
-pub fn most_descriptors() -> usize {
+fn descriptor_limit() -> io::Result<libc::rlimit> {
     let mut limit = libc::rlimit {
         rlim_cur: 0,
         rlim_max: 0,
     };
     // SAFETY: `limit` lives through the call.
-    unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit) };
-    limit.rlim_max.min(1 << 21) as usize
+    check(unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit) })?;
+    Ok(limit)
+}
+
+/// Raises the soft limit of open files to the hard one. Returns the soft limit as found, and
+/// the hard one.
+pub fn raise_descriptor_limit() -> io::Result<(u64, u64)> {
+    let mut limit = descriptor_limit()?;
+    let soft = limit.rlim_cur;
+    limit.rlim_cur = limit.rlim_max;
+    // SAFETY: `limit` lives through the call.
+    check(unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &limit) })?;
+    Ok((soft, limit.rlim_max))
+}
+
+/// One more than the highest number that a descriptor may have.
+pub fn most_descriptors() -> io::Result<usize> {
+    Ok(descriptor_limit()?.rlim_max.min(1 << 21) as usize)
 }
 
 /// A descriptor that is readable when the file's content changes.

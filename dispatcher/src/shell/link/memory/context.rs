@@ -292,7 +292,8 @@ impl Contexts {
         Some(grown)
     }
 
-    fn allot_counter(&mut self, counters: Option<&Counters>) -> u32 {
+    /// A statement counter with these values; NO_COUNTER without values, or if none is left.
+    pub fn allot_counter(&mut self, counters: Option<&Counters>) -> u32 {
         let Some(counters) = counters else {
             return NO_COUNTER;
         };
@@ -409,11 +410,6 @@ impl Contexts {
         let entry = self.arena.intern(self.arena.account(index), content)?;
         self.arena.replace_tenant(index, entry);
         Ok(())
-    }
-
-    /// A statement counter with these values; NO_COUNTER if none is left.
-    pub fn counter_of(&mut self, counters: &Counters) -> u32 {
-        self.allot_counter(Some(counters))
     }
 
     /// The items of a session.

@@ -387,12 +387,12 @@ impl CounterPool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::shell::sys::memory::words as unsealed;
+    use crate::shell::sys::memory::words;
     use std::os::fd::AsRawFd as _;
 
     #[test]
     fn a_memory_of_another_layout_is_refused_by_name() {
-        let memory = unsealed(1 << 16).unwrap();
+        let memory = words(1 << 16).unwrap();
         let mapping = SharedMapping::open(memory.as_raw_fd()).unwrap();
         let header = &mapping.slice::<ControlHeader>(0, 1).unwrap()[0];
         let refusal = || match Control::open(memory.as_raw_fd()) {

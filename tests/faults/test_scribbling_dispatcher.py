@@ -113,10 +113,10 @@ class Liar:
 
     def all_anew(self) -> None:
         """Ends all backends: a backend that has read a lie must not judge the next lie."""
-        are_there = "SELECT 1 FROM pg_baton_sessions UNION ALL SELECT 1 FROM pg_baton_backends"
         wait_until(lambda: self.cluster.sql("SELECT 1 FROM pg_baton_sessions") == [], what="they have ended")
-        self.cluster.sql("SELECT pg_terminate_backend(pid) FROM pg_baton_backends")
-        wait_until(lambda: self.cluster.sql(are_there) == [], what="no backend is left")
+        # one that was starting for them has no process ID yet, and comes later
+        end = "SELECT pg_terminate_backend(pid) FROM pg_baton_backends"
+        wait_until(lambda: self.cluster.sql(end) == [], what="no backend is left")
         self.other = self.come("other")
 
     def assert_all_harm_nobody(self, lies) -> None:

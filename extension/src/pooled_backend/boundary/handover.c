@@ -1053,10 +1053,21 @@ baton_session_note_cause(uint32 cause)
 void
 baton_session_orphaned(void)
 {
+	BatonBackendSlot *slot = BatonSelf.slot;
 	uint32		cause_before = BatonServed.cause;
+	uint32		state;
 
 	BatonServed.cause = BATON_CAUSE_DISPATCHER_GONE;
-	BatonSelf.slot->dedicated_cause = BATON_CAUSE_DISPATCHER_GONE;
+	/* a dispatcher that lives has ended this process, and freed the slot */
+	if (slot->pid == (uint32) MyProcPid)
+	{
+		slot->dedicated_cause = BATON_CAUSE_DISPATCHER_GONE;
+		/* it may have claimed this process, and died before it sent a session */
+		state = pg_atomic_read_u32(baton_atomic_u32(slot->state));
+		if (state == BATON_BACKEND_LINGER || state == BATON_BACKEND_ASSIGNED)
+			(void) pg_atomic_compare_exchange_u32(baton_atomic_u32(slot->state),
+												  &state, BATON_BACKEND_BUSY);
+	}
 	if (unlikely(baton_log_scheduling))
 		scheduling_log_cause(BatonServed.session, BatonServed.cause, cause_before);
 }

@@ -141,8 +141,6 @@ dispatcher_gone(void)
 	if (baton_session_held() == 0)
 		proc_exit(0);
 	baton_session_orphaned();
-	/* the dispatcher may have claimed it, and died before it sent a session */
-	baton_state_set(BATON_BACKEND_BUSY);
 	BatonSelf.tally->hands_over = 0;
 }
 

@@ -199,7 +199,10 @@ typedef struct BatonBackendSlot
 								 * taken (exchanged with 0) by the backend's
 								 * signal handler */
 	uint64_t	attach_token;	/* one-time token, written by the dispatcher;
-								 * the attaching backend must present it */
+								 * the attaching backend must present it. Once
+								 * attached: process ID of the dispatcher that
+								 * has adopted this backend, which another had
+								 * started, 0 if none */
 	uint64_t	transactions;	/* completed for any session; backend */
 	uint64_t	switches;		/* sessions put in place; backend */
 	uint32_t	starts;			/* how often the configuration for starting
@@ -484,7 +487,8 @@ typedef struct BatonIdentity
 								 * each; backend */
 	uint32_t	heard;			/* of these, the ones whose effects stand in
 								 * the ARENA; if it is not `told`, the stored
-								 * context is not the session's; dispatcher */
+								 * context is not the session's, and a backend
+								 * keeps what is missing; dispatcher */
 } BatonIdentity;
 
 /* No process ever has such an ID: PID_MAX_LIMIT of Linux is 2^22. */

@@ -56,6 +56,13 @@ typedef struct BatonFrameHeader
 									 * only MONITOR_QUESTION, and answers as
 									 * to HELLO_QUERY */
 
+#define BATON_MSG_HELLO_AGAIN 7 /* session that it holds, or 0; u32
+								 * layout_version, u32 slot, u32 count, that
+								 * many u64: sessions that it has given back,
+								 * whose changes and RELEASE follow again.
+								 * From a backend whose slot says that this
+								 * dispatcher has adopted it; no answer */
+
 /* dispatcher -> backend */
 #define BATON_MSG_WELCOME 10	/* WELCOME_FIELDS; descriptors: ready queue
 								 * (read end), arena, and the epolls of

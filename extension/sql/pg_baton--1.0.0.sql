@@ -49,9 +49,7 @@ CREATE VIEW pg_baton_sessions AS
         migrations,
         context_bytes,
         tls,
-        CASE WHEN tls THEN 'ends'
-            WHEN mode = 'native' OR backend_pid IS NULL THEN 'unaffected'
-            ELSE 'keeps its backend' END AS dispatcher_restart
+        CASE WHEN tls THEN 'ends' ELSE 'unaffected' END AS dispatcher_restart
     FROM pg_baton_get_sessions();
 
 COMMENT ON VIEW pg_baton_sessions IS
@@ -92,7 +90,7 @@ COMMENT ON COLUMN pg_baton_sessions.context_bytes IS
 COMMENT ON COLUMN pg_baton_sessions.tls IS
     'Whether the client has come by TLS';
 COMMENT ON COLUMN pg_baton_sessions.dispatcher_restart IS
-    'What a restart of the dispatcher would do to it now: "ends", "keeps its backend" (for life), "unaffected"';
+    'What a restart of the dispatcher would do to it now: "ends", "unaffected"';
 
 REVOKE ALL ON FUNCTION pg_baton_get_sessions() FROM PUBLIC;
 REVOKE ALL ON pg_baton_sessions FROM PUBLIC;

@@ -43,8 +43,8 @@ def test_view_tells_whom_a_restart_of_the_dispatcher_ends(run):
             sessions[name].execute(statement)
         expected = {
             "idle": (False, "unaffected"),
-            "in a transaction": (False, "keeps its backend"),
-            "dedicated": (False, "keeps its backend"),
+            "in a transaction": (False, "unaffected"),
+            "dedicated": (False, "unaffected"),
             "native": (False, "unaffected"),
             "tls": (True, "ends"),
             "native tls": (True, "ends"),

@@ -427,6 +427,9 @@ def test_a_stranger_at_the_control_socket_is_turned_away(make_cluster):
         "half a backend": [frame("HELLO_BACKEND", 0, backend[:-1])],
         "more than a backend": [frame("HELLO_BACKEND", 0, backend + b"x")],
         "a backend in pieces": [frame("HELLO_BACKEND", 0, backend, MORE), frame("HELLO_BACKEND", 0, backend)],
+        "a backend that was not adopted": [frame("HELLO_AGAIN", world.ids["busy"], version + word(0) + word(0))],
+        "an adopted backend without a slot": [frame("HELLO_AGAIN", 0, version + word(2**32 - 1) + word(0))],
+        "half an adopted backend": [frame("HELLO_AGAIN", 0, version + word(0) + word(2**32 - 1) + word(7))],
         "a launcher without the secret": [frame("HELLO_LAUNCHER", 0, version + wrong + word(1))],
         "a launcher of another version": [frame("HELLO_LAUNCHER", 0, word(1) + secret + word(1))],
         "half a launcher": [frame("HELLO_LAUNCHER", 0, version + secret)],
@@ -446,6 +449,7 @@ def test_a_stranger_at_the_control_socket_is_turned_away(make_cluster):
     for name in ("idle", "busy", "gone"):
         packets |= each(world.ids[name])
     for kind in PAYLOADS.keys() - {
+        "HELLO_AGAIN",
         "HELLO_BACKEND",
         "HELLO_LAUNCHER",
         "HELLO_LOG",

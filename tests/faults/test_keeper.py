@@ -13,7 +13,7 @@ from harness.cluster import HOST, SUPERUSER
 from harness.health import DISPATCHER_KILLED, Load, assert_healthy, stop, wait_for_next_dispatcher, wait_until
 from harness.plain import while_the_dispatcher_is_away
 from harness.processes import processes_in
-from harness.wire import Closed, Wire, query
+from harness.wire import Closed, QueryFailed, Wire, query
 
 pytestmark = pytest.mark.pool_only
 
@@ -88,6 +88,94 @@ def test_cancel_key_and_termination_reach_an_adopted_session(cluster, crowd):
     assert ended.until_closed()[-1].fields()["C"] == "57P01"
 
 
+def ids(cluster) -> dict[int, int]:
+    return dict(cluster.sql("SELECT pid, id FROM pg_baton_sessions"))
+
+
+def states(cluster) -> dict[int, tuple[str, str]]:
+    return {pid: rest for pid, *rest in cluster.sql("SELECT pid, state, mode FROM pg_baton_sessions")}
+
+
+def backends_of(cluster, wires) -> set[int]:
+    pids = {wire.backend_pid for wire in wires}
+    on_one = "SELECT pid, backend_pid FROM pg_baton_sessions WHERE backend_pid IS NOT NULL"
+    return {backend for pid, backend in cluster.sql(on_one) if pid in pids}
+
+
+def wait_until_ended(cluster, backends: set[int]) -> None:
+    there = "SELECT pid FROM pg_baton_backends"
+    wait_until(lambda: backends.isdisjoint(pid for (pid,) in cluster.sql(there)), what="their backends have ended")
+
+
+@while_the_dispatcher_is_away
+def test_session_on_a_backend_goes_back_to_the_pool(cluster, crowd):
+    """An idle one at once, without a word of its client; the others when their transactions end."""
+    known = [Known(wire, number) for number, wire in enumerate(crowd(cluster, 3))]
+    in_transaction, fails, idle = known
+    in_transaction.wire.query("BEGIN; SET LOCAL my.number = 'local'")
+    fails.wire.query("BEGIN")
+    with pytest.raises(QueryFailed):
+        fails.wire.query("SELECT 1 / 0")
+    idle.wire.query("SET my.other = 'not told to the dispatcher'")
+    before = ids(cluster)
+    backends = backends_of(cluster, [session.wire for session in known])
+    assert len(backends) == 3
+    wait_for_next_dispatcher(cluster, kill(cluster))
+    assert ids(cluster) == before
+    assert states(cluster)[in_transaction.wire.backend_pid] == ["idle in transaction", "shared"]
+    wait_until(lambda: len(backends_of(cluster, [idle.wire])) == 0, what="the idle session is given back")
+    idle.assert_has_its_state()
+    assert in_transaction.wire.query("SHOW my.number") == [["local"]]
+    in_transaction.wire.query("COMMIT")
+    fails.wire.query("ROLLBACK")
+    wait_until_ended(cluster, backends)
+    for session in known:
+        session.assert_has_its_state()
+    assert_healthy_without(cluster, [session.wire for session in known])
+
+
+@while_the_dispatcher_is_away
+def test_dedicated_session_listens_on(cluster, crowd):
+    listens, notifies = crowd(cluster, 2)
+    listens.query("LISTEN here")
+    wait_for_next_dispatcher(cluster, kill(cluster))
+    notifies.query("NOTIFY here, 'first'")
+    assert listens.read(20).type == "A"
+    cause = f"SELECT mode, dedicated_cause FROM pg_baton_sessions WHERE pid = {listens.backend_pid}"
+    wait_until(lambda: cluster.sql(cause) == [("dedicated", "listen")], what="its backend says why")
+    listens.query("UNLISTEN *")
+    wait_until(lambda: cluster.sql(cause) == [("shared", None)], what="it is shared again")
+    assert listens.query("SELECT 1") == [["1"]]
+    assert_healthy_without(cluster, [listens, notifies])
+
+
+@while_the_dispatcher_is_away
+def test_cancel_key_reaches_a_statement_that_runs_since_before(cluster, crowd):
+    (runs,) = crowd(cluster, 1)
+    runs.send(query("SELECT pg_sleep(60)"))
+    running = f"SELECT state FROM pg_baton_sessions WHERE pid = {runs.backend_pid}"
+    wait_until(lambda: cluster.sql(running) == [("active",)], what="it runs")
+    wait_for_next_dispatcher(cluster, kill(cluster))
+    assert cluster.sql(running) == [("active",)]
+    runs.cancel_request()
+    assert [m.fields()["C"] for m in runs.until_ready(20) if m.type == "E"] == ["57014"]
+    assert runs.query("SELECT 1") == [["1"]]
+    assert_healthy_without(cluster, [runs])
+
+
+@while_the_dispatcher_is_away
+def test_client_that_leaves_before_its_backend_is_adopted_leaves_nothing(cluster, crowd):
+    wires = crowd(cluster, 3)
+    for wire in wires:
+        wire.query("BEGIN")
+    old = kill(cluster)
+    for wire in wires:
+        wire.close()
+    wait_for_next_dispatcher(cluster, old)
+    wait_until(lambda: cluster.sql("SELECT 1 FROM pg_baton_sessions") == [], what="no session is left")
+    assert_healthy(cluster)
+
+
 @while_the_dispatcher_is_away
 def test_request_sent_while_no_dispatcher_is_there_is_answered_once(cluster, crowd):
     wires = crowd(cluster, 12)
@@ -105,11 +193,13 @@ def test_request_sent_while_no_dispatcher_is_there_is_answered_once(cluster, cro
 def test_dispatchers_killed_one_after_the_other_lose_nothing(cluster, crowd):
     """Each at another moment of its start: before, while and after it adopts."""
     known = [Known(wire, number) for number, wire in enumerate(crowd(cluster, 40))]
+    known[0].wire.query("BEGIN")
     moments = random.Random(1)
     for _ in range(6):
         old = kill(cluster)
         wait_until(lambda old=old: cluster.dispatcher_pids() not in ([], [old]), what="the next one")
         time.sleep(moments.uniform(0, 0.1))
+    known[0].wire.query("COMMIT")
     for session in known:
         session.assert_has_its_state()
     assert_healthy_without(cluster, [session.wire for session in known])
@@ -127,27 +217,27 @@ def test_dispatcher_killed_under_load_costs_no_session(cluster):
 
 
 @while_the_dispatcher_is_away
-def test_change_that_was_reported_is_never_undone(cluster):
-    """A transaction ends with another setting; if the dispatcher dies then, the session has it or is lost."""
-    undone: list[tuple[str, str]] = []
-    changes = lost = 0
+def test_change_that_was_reported_is_never_lost(cluster):
+    """A transaction ends with another setting; the session has it, whenever the dispatcher dies."""
+    wrong: list[tuple[str, str]] = []
+    lost: list[Exception] = []
+    changes = 0
     over = threading.Event()
 
     def change() -> None:
-        nonlocal changes, lost
-        while not over.is_set():
-            try:
-                with Wire.login(HOST, cluster.pool_port, user=SUPERUSER, timeout_s=30) as wire:
-                    turn = 0
-                    while not over.is_set():
-                        turn += 1
-                        wire.query(f"SET my.turn = '{turn}'")
-                        ((found,),) = wire.query("SHOW my.turn")
-                        if found != str(turn):
-                            undone.append((found, str(turn)))
-                        changes += 1
-            except (Closed, OSError):
-                lost += 1
+        nonlocal changes
+        try:
+            with Wire.login(HOST, cluster.pool_port, user=SUPERUSER, timeout_s=30) as wire:
+                turn = 0
+                while not over.is_set():
+                    turn += 1
+                    wire.query(f"SET my.turn = '{turn}'")
+                    ((found,),) = wire.query("SHOW my.turn")
+                    if found != str(turn):
+                        wrong.append((found, str(turn)))
+                    changes += 1
+        except (Closed, OSError) as error:
+            lost.append(error)
 
     threads = [threading.Thread(target=change) for _ in range(9)]
     for thread in threads:
@@ -160,31 +250,30 @@ def test_change_that_was_reported_is_never_undone(cluster):
     for thread in threads:
         thread.join(60)
     assert not any(thread.is_alive() for thread in threads)
-    assert undone == []
-    # one for each backend that has just told the dispatcher of a change
-    assert lost <= 5 * 3
+    assert (wrong, lost) == ([], [])
     assert_healthy(cluster)
 
 
 @while_the_dispatcher_is_away
-def test_session_whose_last_change_was_not_stored_is_not_adopted(make_cluster):
-    """A backend gives it back to a dispatcher that is stopped, and then dies."""
+@pytest.mark.parametrize("kills", [1, 2])
+def test_change_that_was_not_stored_is_told_to_the_next_dispatcher(make_cluster, kills):
+    """A backend gives the session back to a dispatcher that is stopped, and then dies."""
     cluster = make_cluster(parameters={"pg_baton.max_backends": 1, "pg_baton.force_migration": True})
     cluster.sql("CREATE EXTENSION pg_baton")
     cluster.expect_in_log(DISPATCHER_KILLED)
     with Wire.login(HOST, cluster.pool_port, user=SUPERUSER) as changes, Wire.login(HOST, cluster.pool_port) as waits:
-        changes.query("SET my.turn = 'before'")
-        changes.query("BEGIN")
-        changes.query("SET my.turn = 'after'")
+        changes.query("SET my.turn = 'before'; SET my.other = 'before'")
+        changes.query("PREPARE mine AS SELECT 'mine'")
+        changes.query("BEGIN; DEALLOCATE mine; SET my.turn = 'after'; SET my.other TO DEFAULT; SET my.new = 'new'")
         (old,) = cluster.dispatcher_pids()
         stop(old)
         waits.send(query("SELECT 'waited'"))
         changes.query("COMMIT")
-        wait_for_next_dispatcher(cluster, kill(cluster))
-        try:
-            assert changes.query("SHOW my.turn") == [["after"]]
-        except (Closed, OSError):
-            pass
+        for _ in range(kills):
+            wait_for_next_dispatcher(cluster, kill(cluster))
+        assert changes.query("SHOW my.turn; SHOW my.new; SHOW my.other") == [["after"], ["new"], [""]]
+        with pytest.raises(QueryFailed, match="26000"):
+            changes.query("EXECUTE mine")
         assert [m.row() for m in waits.until_ready(20) if m.type == "D"] == [[b"waited"]]
     assert_healthy(cluster)
 

@@ -322,14 +322,15 @@ def test_session_queued_at_dead_dispatcher_is_served_by_the_next_one(make_cluste
         wait_until(lambda: cluster.sql(waits) == [(1,)], what="the backend is busy")
         queued.send(query("SELECT 'queued'"))
         wait_until(lambda: cluster.sql("SELECT waiting FROM pg_baton_pools") == [(1,)], what="one waits")
-        replace_dispatcher(cluster)
+        (old,) = cluster.dispatcher_pids()
+        os.kill(old, signal.SIGKILL)
+        wait_until(lambda: cluster.dispatcher_pids() not in ([], [old]), what="the next dispatcher")
+        lock.execute("SELECT pg_advisory_unlock(7)")
+        assert [m.type for m in busy.until_ready(20)] == ["T", "D", "C", "Z"]
+        assert [m.row() for m in queued.until_ready(20) if m.type == "D"] == [[b"queued"]]
         with login(cluster) as newcomer:
-            newcomer.query("SELECT 3")
-            lock.execute("SELECT pg_advisory_unlock(7)")
-            assert [m.type for m in busy.until_ready(20)] == ["T", "D", "C", "Z"]
-            assert [m.row() for m in queued.until_ready(20) if m.type == "D"] == [[b"queued"]]
-            queued.finish()
             assert newcomer.query("SELECT 4") == [["4"]]
+            queued.finish()
         assert busy.query("SELECT 5") == [["5"]]
     assert_healthy(cluster)
 

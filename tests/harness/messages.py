@@ -65,6 +65,7 @@ VERSION = word(constant("BATON_LAYOUT_VERSION"))
 # Whole payloads that belong to no process: the token, the ticket and the secret do not exist.
 PAYLOADS = {
     "HELLO_BACKEND": VERSION + struct.pack("=IQIII", 1, 1, 1, 10, 5),
+    "HELLO_AGAIN": VERSION + struct.pack("=II", 1, 0),
     "HELLO_LAUNCHER": VERSION + struct.pack("=QI", 1, 1),
     "HELLO_LOG": VERSION + struct.pack("=QI", 1, 1),
     "HELLO_MONITOR": VERSION + struct.pack("=QI", 1, 1),

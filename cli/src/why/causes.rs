@@ -38,7 +38,7 @@ const DEDICATED: &[Cause] = &[
         "It is shared again when a context of it fits, for instance after DEALLOCATE ALL, or when other sessions have ended."),
     cause("pool memory", "the contexts of its role in this database have reached pg_baton.pool_memory",
         "It is shared again when a context of it fits, for instance after DEALLOCATE ALL, or when other sessions of the role have ended."),
-    cause("dispatcher gone", "its dispatcher has ended", "It goes on as an ordinary connection until its client leaves."),
+    cause("dispatcher gone", "its dispatcher has ended", "It goes on as an ordinary connection until the next dispatcher has taken it over, or its client leaves."),
     cause("failed check", "a check of the server has failed, so no session can be shared",
         "The view pg_baton_failed_checks has the check; its result holds until the server restarts."),
     cause("pool mode", "pg_baton.pool_mode is dedicated for its role or database", SETTING),

@@ -335,7 +335,6 @@ fn tell_cost(facts: &Value, said: &mut Vec<String>) {
     let session = &facts["session"];
     let cost = match text(session, "restart") {
         "ends" => "would end it",
-        "keeps its backend" => "would leave it on its backend as an ordinary connection",
         "unaffected" => "would not affect it",
         _ => return,
     };
@@ -453,7 +452,8 @@ mod tests {
 
     #[test]
     fn a_dedicated_session_has_a_cause_and_what_ends_it() {
-        let session = json!({"mode": "dedicated", "cause": "listen", "backend": 77, "restart": "keeps its backend"});
+        let session =
+            json!({"mode": "dedicated", "cause": "listen", "backend": 77, "restart": "unaffected"});
         let said = said(session, json!({}));
         assert!(said.contains("Backend 77 is kept for it."), "{said}");
         assert!(said.contains("because of listen: it listens for notifications."));

@@ -237,6 +237,26 @@ impl Backends {
     /// Takes a slot for a new backend.
     pub fn start(&mut self, pool: u32, now_us: u64) -> Option<u32> {
         let slot = self.free.pop()?;
+        self.begin(slot, pool, now_us);
+        self.started.push_back((slot, self.next_serial));
+        Some(slot)
+    }
+
+    /// Could this slot have a backend of an earlier dispatcher?
+    pub fn may_be_adopted(&self, slot: u32) -> bool {
+        matches!(self.table.get(slot as usize), Some(None)) && !self.free.contains(&slot)
+    }
+
+    /// A backend that an earlier dispatcher has started. The slot may be adopted. Returns the
+    /// backend's serial.
+    pub fn adopt(&mut self, slot: u32, pool: u32, now_us: u64) -> u64 {
+        ensure!(self.may_be_adopted(slot));
+        self.begin(slot, pool, now_us);
+        self.attached(slot, now_us);
+        self.next_serial
+    }
+
+    fn begin(&mut self, slot: u32, pool: u32, now_us: u64) {
         self.next_serial += 1;
         self.table[slot as usize] = Some(Backend {
             pool,
@@ -252,9 +272,7 @@ impl Backends {
         self.end = self.end.max(slot + 1);
         let is = self.get(slot).map(Backend::counted);
         self.counts.change(None, is);
-        self.started.push_back((slot, self.next_serial));
         ensure!(self.counts.total <= self.table.len() && slot < self.end);
-        Some(slot)
     }
 
     // ---- the roles of their sessions ----------------------------------------

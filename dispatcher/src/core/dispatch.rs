@@ -566,6 +566,17 @@ impl Core {
         self.act(Action::Open { slot, pool: number });
     }
 
+    /// A backend of an earlier dispatcher, which has a session, exits when it has given that back:
+    /// other sessions' contexts are not in the memory that it has. Returns its serial.
+    pub(super) fn adopt_backend(&mut self, slot: u32, number: u32) -> u64 {
+        let serial = self.backends.adopt(slot, number, self.now.us);
+        self.pools.add_backend(number, slot);
+        self.count_use(number);
+        self.tell_growth(slot, number, Reason::Adopted);
+        self.retire(slot, Reason::Replaced);
+        serial
+    }
+
     /// Sessions of a pool that are in its ready queue, in the order of arrival.
     pub(super) fn in_queue(
         &self,

@@ -295,6 +295,8 @@ pub enum Reason {
     Steals,
     /// Forced migration needs two backends.
     ForcedMigration,
+    /// An earlier dispatcher has started it.
+    Adopted,
 
     // ---- lost ---------------------------------------------------------------
     /// backend_idle_timeout
@@ -316,6 +318,8 @@ pub enum Reason {
     /// What a backend reads when it starts has changed, and a session has come since.
     Outdated,
     Stops,
+    /// The dispatcher that has started it has ended.
+    Replaced,
     /// It was asked to make room, and says so when it is no longer known for which pool.
     RoomForOthers,
     /// What its session left cannot be cleaned up.
@@ -335,6 +339,7 @@ impl Reason {
                 | Reason::Least
                 | Reason::Steals
                 | Reason::ForcedMigration
+                | Reason::Adopted
         )
     }
 
@@ -356,6 +361,7 @@ impl Reason {
             Reason::Least => "min_backends",
             Reason::Steals => "hand-overs",
             Reason::ForcedMigration => "force_migration",
+            Reason::Adopted => "adopted",
             Reason::Idle => "backend_idle_timeout",
             Reason::Old => "backend_lifetime",
             Reason::Reconnect => "RECONNECT",
@@ -366,6 +372,7 @@ impl Reason {
             Reason::Hold => "database wanted by a statement",
             Reason::Outdated => "settings changed",
             Reason::Stops => "shutdown",
+            Reason::Replaced => "dispatcher replaced",
             Reason::RoomForOthers => "room for others",
             Reason::Unclean => "session left what cannot be cleaned",
             Reason::Ended => "process ended",

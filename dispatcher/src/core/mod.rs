@@ -87,6 +87,7 @@ use reap::{Burials, Sweep};
 use reclaim::{ReplacementCost, Room};
 use requests::Crowd;
 pub use requests::{NoSession, Ownership, Tells};
+pub use sessions::Need;
 use sessions::Sessions;
 use shutdown::Endings;
 pub use sizing::may_take;

@@ -30,14 +30,39 @@ impl Core {
         Ok(id)
     }
 
-    /// A session of an earlier dispatcher goes on in this slot: limits do not concern it, as it
-    /// has come in. None if the slot is not free.
-    pub fn adopt_session(&mut self, number: u32, index: u32) -> Option<SessionId> {
-        let tenant = self.tenant(number)?;
+    /// A session of an earlier dispatcher goes on under its name: limits do not concern it, as it
+    /// has come in. `holder`: the slot of the backend that has it, and what is expected of that; the
+    /// backend leaves, and gives the session back before. False if the session's slot is not free, or the backend's has
+    /// another backend.
+    pub fn adopt_session(
+        &mut self,
+        number: u32,
+        id: SessionId,
+        holder: Option<(u32, Need)>,
+    ) -> bool {
+        let Some(tenant) = self.tenant(number) else {
+            return false;
+        };
         let (key, pool) = (tenant.key().clone(), tenant.pool());
-        let id = self.sessions.create_in(index, (number, pool))?;
+        let may_hold = |slot: u32| match self.backends.get(slot) {
+            Some(adopted) => adopted.pool() == pool && adopted.life().is_leaving(),
+            None => self.backends.may_be_adopted(slot),
+        };
+        if holder.is_some_and(|(slot, _)| !may_hold(slot))
+            || !self.sessions.adopt(id, (number, pool))
+        {
+            return false;
+        }
         self.came_in(id, number, &key);
-        Some(id)
+        if let Some((slot, need)) = holder {
+            let serial = match self.backends.get(slot) {
+                Some(adopted) => adopted.serial(),
+                None => self.adopt_backend(slot, pool),
+            };
+            self.sessions.is_with(id, slot, serial, need);
+            self.is_handed_out(id, true);
+        }
+        true
     }
 
     fn came_in(&mut self, id: SessionId, number: u32, key: &TenantKey) {

@@ -226,8 +226,22 @@ impl Sessions {
         Some(self.begin(found?, (tenant, pool)))
     }
 
-    /// Creates a session in this slot. None if there is no such slot, or a session has it.
-    pub fn create_in(&mut self, index: u32, of: (u32, u32)) -> Option<SessionId> {
+    /// A session of an earlier dispatcher goes on under its name. False if there is no such slot, a
+    /// session has it, or that is no name.
+    pub fn adopt(&mut self, id: SessionId, of: (u32, u32)) -> bool {
+        self.take_slot_of(id).is_some_and(|generation| {
+            // `begin` makes it the name's.
+            self.table[index_of(id) as usize].generation = generation - 1;
+            self.begin(index_of(id), of) == id
+        })
+    }
+
+    fn take_slot_of(&mut self, id: SessionId) -> Option<u32> {
+        let index = index_of(id);
+        let generation = u32::try_from(id >> 32).ok()?;
+        if !(1..=0x7fff_ffff).contains(&generation) {
+            return None;
+        }
         while self.table.len() as u64 <= u64::from(index) {
             let index = self.add_slot()?;
             self.free.push(index);
@@ -235,7 +249,7 @@ impl Sessions {
         // Slots are taken in their order, so it is the last one.
         let at = self.free.iter().rposition(|free| *free == index)?;
         self.free.swap_remove(at);
-        Some(self.begin(index, of))
+        Some(generation)
     }
 
     fn begin(&mut self, index: u32, (tenant, pool): (u32, u32)) -> SessionId {
@@ -420,6 +434,14 @@ impl Sessions {
         }
     }
 
+    /// A backend has the session, which has just been adopted.
+    pub fn is_with(&mut self, session: SessionId, slot: u32, serial: u64, need: Need) {
+        if self.get(session).is_some() {
+            self.table[index_of(session) as usize].sent_to = serial;
+            self.put(session, Whereabouts::Sent(slot, need));
+        }
+    }
+
     pub fn greeted(&mut self, session: SessionId) {
         let to = match self.get(session).map(|found| found.whereabouts) {
             Some(Whereabouts::Queue(_)) => Whereabouts::Queue(Need::Return),
@@ -469,6 +491,8 @@ fn may_follow(was: Whereabouts, to: Whereabouts) -> bool {
         (Queue(_) | Sent(..), Waiting(_)) | (Queue(_), Queue(_)) => true,
         (Sent(before, _), Sent(after, _)) => before == after,
         (Idle, Waiting(_)) => true,
+        // A backend has it since before this dispatcher.
+        (Idle, Sent(_, Need::Return | Need::Greeting)) => true,
         _ => false,
     }
 }
@@ -505,6 +529,20 @@ mod tests {
         }
         assert_eq!(sessions.ids().collect::<Vec<_>>(), [second]);
         assert_eq!(sessions.live(), 1);
+    }
+
+    #[test]
+    fn an_adopted_session_keeps_its_name_and_no_other_gets_it() {
+        let mut sessions = sessions(8);
+        for generation in [1, 77, 0x7fff_ffff] {
+            let id = name(generation, 5);
+            assert!(sessions.adopt(id, (0, 0)));
+            assert!(sessions.get(id).is_some() && !sessions.adopt(id, (0, 0)));
+            sessions.remove(id);
+            assert!(sessions.was_there(id));
+        }
+        assert!(!sessions.adopt(name(1, 8), (0, 0)), "there is no such slot");
+        assert!(!sessions.adopt(5, (0, 0)), "that is no name");
     }
 
     #[test]

@@ -14,6 +14,8 @@ use std::path::Path;
 
 /// The keeper's socket, in the data directory.
 const SOCKET: &str = "pg_stat_tmp/pg_baton.keep";
+/// The same, before it takes the place of an earlier keeper's.
+const NEW_SOCKET: &str = "pg_stat_tmp/pg_baton.keep.new";
 /// How long the keeper may take for an answer.
 const ANSWER_MS: i32 = 5_000;
 
@@ -32,18 +34,20 @@ pub fn start(sessions: usize, postmaster: u32) -> Option<Ledger> {
         .ok()
 }
 
-/// Opens the socket of this process's keeper. An earlier keeper's is closed to newcomers.
+/// Opens the socket of this process's keeper, which from here on hands over what it has, in place of
+/// an earlier keeper's. At no time is there none.
 pub fn listen(ledger: Ledger) -> io::Result<()> {
-    let path = Path::new(SOCKET);
-    match std::fs::remove_file(path) {
+    let new = Path::new(NEW_SOCKET);
+    match std::fs::remove_file(new) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
         _ => {}
     }
-    let listener = socket::listen_unix(path, Kind::Packets, 0o700, None)?;
+    let listener = socket::listen_unix(new, Kind::Packets, 0o700, None)?;
     ledger.set_listener(listener.as_raw_fd());
     // It is the keeper's.
     std::mem::forget(listener);
-    Ok(())
+    ledger.follows(true);
+    std::fs::rename(new, SOCKET)
 }
 
 /// What an earlier dispatcher has left behind.

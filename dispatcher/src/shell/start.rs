@@ -17,7 +17,8 @@ use super::login::launcher::parse_parameters;
 use super::login::ports::{self, Ports, EXIT_PORT_TAKEN};
 use super::login::{Logins, Means};
 use super::parameters::Parameters;
-use super::scheduler::{adopt, Scheduler};
+use super::scheduler::adopt::{adoptable, wait_for_backends, Adoptable};
+use super::scheduler::Scheduler;
 use super::sys::epoll::{self, ClientNumber, Epoll};
 use super::sys::memory::{self, overwrite};
 use super::sys::socket::{self, Kind};
@@ -171,9 +172,9 @@ fn prepare(signals: OwnedFd) -> Result<(Dispatcher, Vec<Arc<Epoll>>)> {
 
     let own_pid = std::process::id();
     let postmaster = process::pidfd(server).context("could not watch the postmaster")?;
-    let are_sure = adopt::wait_for_backends(&control, |pid| is_backend(pid, server));
-    let adopted = (left.as_ref()).map_or(Vec::new(), |left| adopt::adoptable(&control, left));
-    let orphans = control.take_over(own_pid, &adopted, |pid| is_backend(pid, server));
+    let are_sure = wait_for_backends(&control, |pid| is_backend(pid, server));
+    let adopted = (left.as_ref()).map_or_else(Adoptable::default, |left| adoptable(&control, left));
+    let orphans = control.take_over(own_pid, &adopted.all(), |pid| is_backend(pid, server));
     if !orphans.is_empty() {
         info!(
             "{} backends still serve sessions of an earlier dispatcher",

@@ -84,9 +84,11 @@
 
 /*
  * A dispatcher that ran for less than this died "quickly"; the next start is
- * then delayed, each time twice as long.
+ * then delayed, each time twice as long.  One that has begun its event loop
+ * has started well, and its sessions wait for the next.
  */
 #define QUICK_DEATH_US (10 * USECS_PER_SEC)
+#define QUICK_DEATH_BEGUN_US USECS_PER_SEC
 #define FIRST_DELAY_MS 100
 #define LONGEST_DELAY_MS 5000
 
@@ -190,8 +192,9 @@ watch(void)
 static void
 lose_dispatcher(uint32 reason)
 {
-	bool		quick = baton_monotonic_us() - started_at_us < QUICK_DEATH_US;
 	bool		had_begun = baton_dispatcher_has_begun();
+	bool		quick = baton_monotonic_us() - started_at_us <
+	(had_begun ? QUICK_DEATH_BEGUN_US : QUICK_DEATH_US);
 
 	if (baton_dispatcher_end(&dispatcher, reason) && had_begun)
 		quick = false;			/* it was asked to end */

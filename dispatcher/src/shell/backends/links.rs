@@ -20,9 +20,9 @@ use std::sync::Arc;
 use tracing::debug;
 
 struct Link {
-    /// The number of its control connection.
-    connection: u32,
-    /// None: the connection has ended, and the slot is not free yet.
+    /// The number of its control connection. None: an adopted backend has not connected yet.
+    connection: Option<u32>,
+    /// None: the connection has ended, and the slot is not free yet; or there has been none.
     socket: Option<Arc<OwnedFd>>,
     /// The process ID that the kernel has reported, not the word in shared memory, which any
     /// process of the server could have written. 0: there is none any more.
@@ -47,6 +47,8 @@ pub enum Claim {
 pub struct Links {
     control: Control,
     links: Vec<Option<Link>>,
+    /// Adopted backends that have not connected yet, each with its sessions.
+    awaited: Vec<(u32, Vec<SessionId>)>,
     /// Numbers of connections that are to be closed.
     failed: Vec<u32>,
     /// Sessions assigned directly to a backend since the start, not through a queue.
@@ -58,6 +60,7 @@ impl Links {
         Links {
             control,
             links: (0..control.backends.len()).map(|_| None).collect(),
+            awaited: Vec::new(),
             failed: Vec::new(),
             assigned: 0,
         }
@@ -77,12 +80,63 @@ impl Links {
         (process, pidfd): (u32, OwnedFd),
     ) {
         self.links[slot as usize] = Some(Link {
-            connection,
+            connection: Some(connection),
             socket: Some(socket),
             process,
             pidfd: Some(pidfd),
             staged: Staged::default(),
         });
+    }
+
+    /// A backend that an earlier dispatcher has started goes on with these sessions. It will
+    /// connect.
+    pub fn adopt(&mut self, slot: u32, (process, pidfd): (u32, OwnedFd), sessions: Vec<SessionId>) {
+        self.links[slot as usize] = Some(Link {
+            connection: None,
+            socket: None,
+            process,
+            pidfd: Some(pidfd),
+            staged: Staged::default(),
+        });
+        self.awaited.push((slot, sessions));
+    }
+
+    /// An adopted backend has connected. Returns the sessions with which it was adopted; None if
+    /// none is awaited in that slot.
+    pub fn comes_again(
+        &mut self,
+        slot: u32,
+        connection: u32,
+        socket: Arc<OwnedFd>,
+    ) -> Option<Vec<SessionId>> {
+        let at = self.awaited.iter().position(|(other, _)| *other == slot)?;
+        let (_, sessions) = self.awaited.swap_remove(at);
+        if let Some(link) = self.links[slot as usize].as_mut() {
+            link.connection = Some(connection);
+            link.socket = Some(socket);
+        }
+        Some(sessions)
+    }
+
+    /// Adopted backends that have not connected yet.
+    pub fn awaited(&self) -> impl Iterator<Item = u32> + '_ {
+        self.awaited.iter().map(|(slot, _)| *slot)
+    }
+
+    /// Adopted backends that have not connected yet, and whose processes have ended.
+    pub fn take_ended(&mut self) -> Vec<u32> {
+        let has_ended = |slot: u32| self.pidfd(slot).is_none_or(process::has_ended);
+        let slots = self.awaited.iter().map(|(slot, _)| *slot);
+        let ended: Vec<u32> = slots.filter(|slot| has_ended(*slot)).collect();
+        self.awaited.retain(|(slot, _)| !ended.contains(slot));
+        ended
+    }
+
+    /// Makes a backend look at its slot.
+    pub fn wake(&self, slot: u32) {
+        if let Some(Err(error)) = self.pidfd(slot).map(process::hurry) {
+            debug!("could not signal backend {slot}: {error}");
+        }
     }
 
     /// Has a backend attached in this slot since the slot was last free?
@@ -121,7 +175,7 @@ impl Links {
 
     /// The number of the backend's control connection.
     pub fn connection_of(&self, slot: u32) -> Option<u32> {
-        self.link(slot).map(|link| link.connection)
+        self.link(slot)?.connection
     }
 
     fn fd(&self, slot: u32) -> Option<RawFd> {
@@ -209,7 +263,7 @@ impl Links {
 
     /// The backend takes no more messages: it is dead, or cannot be used.
     fn fail(&mut self, slot: u32) {
-        if let Some(connection) = self.link(slot).map(|link| link.connection) {
+        if let Some(connection) = self.connection_of(slot) {
             self.failed.push(connection);
         }
     }
@@ -336,9 +390,8 @@ impl Links {
         } else {
             backend.session.load(SeqCst) == id
         };
-        let process = self.pidfd(holder).filter(|_| is_there);
-        if let Some(Err(error)) = process.map(process::hurry) {
-            debug!("could not signal backend {holder}: {error}");
+        if is_there {
+            self.wake(holder);
         }
     }
 }

@@ -292,6 +292,9 @@ impl Dispatcher {
         if frame.kind == MSG_HELLO_BACKEND {
             return Ok(self.hello_backend(number, reader)?);
         }
+        if frame.kind == MSG_HELLO_AGAIN {
+            return Ok(self.hello_again(number, frame.session, reader)?);
+        }
         if frame.kind == MSG_HELLO_TICKET {
             return Ok(self.hello_ticket(number, reader)?);
         }
@@ -390,8 +393,38 @@ impl Dispatcher {
             },
         };
         let is_process = self.connections.is_process(number, said.pid);
-        match (self.scheduler).hello_backend(&hello, number, socket, is_process) {
-            Ok(()) => self.connections.set_peer(number, Peer::Backend(said.slot)),
+        let verdict = (self.scheduler).hello_backend(&hello, number, socket, is_process);
+        self.is_backend(number, said.slot, verdict)
+    }
+
+    fn hello_again(
+        &mut self,
+        number: u32,
+        session: SessionId,
+        mut reader: Reader<'_>,
+    ) -> Result<(), Malformed> {
+        let (slot, count) = (reader.u32()?, reader.u32()?);
+        let mut has = vec![session];
+        for _ in 0..count {
+            has.push(reader.u64()?);
+        }
+        reader.end()?;
+        let Some(socket) = self.connections.socket(number) else {
+            return Ok(());
+        };
+        let is_process = |pid| self.connections.is_process(number, pid);
+        let verdict = (self.scheduler).hello_again(slot, &has, number, socket, is_process);
+        self.is_backend(number, slot, verdict)
+    }
+
+    fn is_backend(
+        &mut self,
+        number: u32,
+        slot: u32,
+        verdict: Result<(), Refusal>,
+    ) -> Result<(), Malformed> {
+        match verdict {
+            Ok(()) => self.connections.set_peer(number, Peer::Backend(slot)),
             Err(Refusal::Malformed(malformed)) => return Err(malformed),
             Err(Refusal::Told(why)) => self.connections.refuse(number, why),
             Err(Refusal::Unreachable) => self.connections.close(number),

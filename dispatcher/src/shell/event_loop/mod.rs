@@ -37,6 +37,7 @@ use super::login::native::Natives;
 use super::login::ports::Ports;
 use super::login::{Entering, Logins};
 use super::parameters::Parameters;
+use super::scheduler::adopt::Adoptable;
 use super::scheduler::Scheduler;
 use super::sys::epoll::{self, Epoll, Event, IN};
 use super::sys::keeper::Ledger;
@@ -203,23 +204,24 @@ impl Dispatcher {
 
     /// Sessions of an earlier dispatcher go on here. From here on another dispatcher may adopt
     /// this one's.
-    pub fn adopt(&mut self, left: Option<Left>, slots: &[u32], are_sure: bool) {
+    pub fn adopt(&mut self, left: Option<Left>, found: &Adoptable, are_sure: bool) {
         self.read_clock();
-        if let Some(left) = left {
-            let adopted = self.scheduler.adopt(&left, slots, are_sure);
+        if let Some(left) = &left {
+            let mut process_of = |slot| self.orphans.take(slot);
+            let adopted = (self.scheduler).adopt(left, found, are_sure, &mut process_of);
+            self.look_at_others();
             info!("{adopted} sessions of an earlier dispatcher go on");
-            left.end();
         }
-        let Some(ledger) = self.ledger else {
-            return;
-        };
-        ledger.set_ports(self.ports.descriptors());
-        match keeper::listen(ledger) {
-            Ok(()) => ledger.follows(true),
-            Err(error) => {
-                warn!("sessions end with this process, its keeper has no socket: {error}")
+        if let Some(ledger) = self.ledger {
+            ledger.set_ports(self.ports.descriptors());
+            if let Err(error) = keeper::listen(ledger) {
+                warn!("sessions end with this process, its keeper has no socket: {error}");
             }
         }
+        if let Some(left) = left {
+            left.end();
+        }
+        self.scheduler.call_adopted();
     }
 
     /// Do sockets of this process outlive it, so that it must not close them?
@@ -483,6 +485,9 @@ impl Dispatcher {
 
     fn look_at_orphans(&mut self, begins: bool) {
         let now_us = self.now.us;
+        if begins {
+            self.scheduler.look_at_adopted();
+        }
         if (self.orphans).look(begins, now_us, &mut self.scheduler) {
             self.look_at_others();
         }

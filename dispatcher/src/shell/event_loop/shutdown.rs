@@ -239,6 +239,12 @@ impl Orphans {
         }
     }
 
+    /// The backend is no orphan: this dispatcher adopts it.
+    pub fn take(&mut self, slot: u32) -> Option<OwnedFd> {
+        let at = self.alive.iter().position(|(other, _)| *other == slot)?;
+        self.alive.remove(at).map(|(_, process)| process)
+    }
+
     /// Backends whose slots are not free yet.
     pub fn count(&self) -> usize {
         self.alive.len() + self.lap.dead()

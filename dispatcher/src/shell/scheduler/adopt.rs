@@ -1,15 +1,18 @@
-//! Sessions of an earlier dispatcher go on: those that no backend holds, with their sockets, which
-//! its keeper has, and their contexts, which are copied from its ARENA to this one.
+//! Sessions of an earlier dispatcher go on, with their sockets, which its keeper has, and their
+//! contexts, which are copied from its ARENA to this one. A session keeps its name, its slot, its
+//! process ID and its cancel key.
 //!
-//! A session keeps its slot, its process ID and its cancel key, and gets another name. A backend
-//! that still has a session of the earlier dispatcher keeps it (event_loop/shutdown.rs).
+//! A backend that has a session serves it on. It connects again at its next boundary
+//! (`HELLO_AGAIN`), gives the session back when it can be shared, and exits: it does not have this
+//! ARENA. A backend whose session cannot be adopted keeps it as an ordinary connection
+//! (event_loop/shutdown.rs).
 //!
 //! Who holds a session is known only when no backend is about to take one or to give one back:
 //! [`wait_for_backends`]. A session whose backend had told something that the earlier dispatcher
-//! has not acted on is lost: its stored context is not the one that it had.
+//! has not acted on is adopted as if that backend had it: the backend tells that again.
 
 use super::Scheduler;
-use crate::core::{Event, SessionId, TenantKey};
+use crate::core::{index_of, Backend, Event, Need, SessionId, TenantKey};
 use crate::shell::keeper::Left;
 use crate::shell::link::layout::shared::*;
 use crate::shell::link::layout::{Item, SessionRecord};
@@ -20,6 +23,7 @@ use crate::shell::link::wire::{Counters, Malformed, Reader};
 use crate::shell::sessions::sockets::Origin;
 use crate::shell::sys::process;
 use crate::shell::sys::socket::{self, Address};
+use std::collections::{BTreeMap, HashMap};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::time::{Duration, Instant};
@@ -65,22 +69,96 @@ pub fn wait_for_backends(control: &Control, is_backend: impl Fn(u32) -> Option<O
 }
 
 /// The slots of sessions that can be adopted.
-pub fn adoptable(control: &Control, left: &Left) -> Vec<u32> {
+#[derive(Default)]
+pub struct Adoptable {
+    /// No backend has them. Sorted.
+    pub free: Vec<u32>,
+    /// By the slots of their backends: those that are on it, and those that it has given back, and
+    /// whose changes it tells again. With what the backend tells of them first.
+    pub held: BTreeMap<u32, Vec<(u32, Need)>>,
+}
+
+impl Adoptable {
+    /// All of them, sorted.
+    pub fn all(&self) -> Vec<u32> {
+        let held = self.held.values().flatten().map(|(index, _)| *index);
+        let mut all: Vec<u32> = self.free.iter().copied().chain(held).collect();
+        all.sort_unstable();
+        all
+    }
+}
+
+fn need(is_ungreeted: bool) -> Need {
+    if is_ungreeted {
+        Need::Greeting
+    } else {
+        Need::Return
+    }
+}
+
+pub fn adoptable(control: &Control, left: &Left) -> Adoptable {
+    let mut found = Adoptable::default();
     let Some(contexts) = left.contexts() else {
-        return Vec::new();
+        return found;
     };
     let slots = (control.sessions.len() as u32).min(left.ledger.session_slots());
-    let is_here = |index: &u32| {
-        let slot = &control.sessions[*index as usize];
-        let identity = &control.identities[*index as usize];
-        let record = contexts.record(*index);
-        left.ledger.session(*index).is_some()
-            && slot.owner.load(SeqCst) == 0
-            && slot.state.load(SeqCst) != STATE_FREE
-            && record.is_some_and(|record| record.cancel_pid == identity.pid.load(SeqCst))
-            && identity.told.load(SeqCst) == identity.heard.load(SeqCst)
-    };
-    (0..slots).filter(is_here).collect()
+    for index in 0..slots {
+        let slot = &control.sessions[index as usize];
+        let identity = &control.identities[index as usize];
+        let told = identity.told.load(SeqCst);
+        let unheard = told.wrapping_sub(identity.heard.load(SeqCst));
+        let is_known =
+            left.ledger.session(index).is_some() && slot.state.load(SeqCst) != STATE_FREE;
+        let record = contexts
+            .record(index)
+            .filter(|record| is_known && record.cancel_pid == identity.pid.load(SeqCst));
+        let Some(record) = record else {
+            continue;
+        };
+        let was_last = slot.last_backend.load(SeqCst).checked_sub(1);
+        match (slot.owner.load(SeqCst).checked_sub(1), unheard, was_last) {
+            (None, 0, _) => found.free.push(index),
+            // RELEASE, or both
+            (None, 1 | 2, Some(teller)) if record.context_version != 0 => {
+                let is_ungreeted = unheard == 2 || record.record_flags & RECORD_GREET != 0;
+                let with = (index, need(is_ungreeted));
+                found.held.entry(teller).or_default().push(with);
+            }
+            // GREETED
+            (Some(holder), 0 | 1, _) if record.context_version != 0 => {
+                let is_ungreeted = unheard == 1 || record.record_flags & RECORD_GREET != 0;
+                let backend = control.backends.get(holder as usize);
+                let is_there = backend.is_some_and(|it| it.session.load(SeqCst) == record.id);
+                if is_there {
+                    let with = (index, need(is_ungreeted));
+                    found.held.entry(holder).or_default().push(with);
+                }
+            }
+            _ => {}
+        }
+    }
+    found
+}
+
+/// What an earlier dispatcher has stored.
+struct Old<'a> {
+    contexts: OldContexts<'a>,
+    /// Of the statements of all sessions, by their numbers, which are given away anew.
+    counters: HashMap<u32, Counters>,
+}
+
+impl<'a> Old<'a> {
+    fn of(contexts: OldContexts<'a>, found: &Adoptable, control: &Control) -> Old<'a> {
+        let held = found.held.values().flatten().map(|(index, _)| *index);
+        let records = (found.free.iter().copied().chain(held)).filter_map(|it| contexts.record(it));
+        let items = records
+            .filter_map(|record| contexts.items(&record))
+            .flatten();
+        let counters = items
+            .filter_map(|(item, _)| Some((item.counter, control.read_counters(item.counter)?)))
+            .collect();
+        Old { contexts, counters }
+    }
 }
 
 /// Could a backend that could not be waited for have this session?
@@ -129,22 +207,29 @@ impl Scheduler {
         bytes.is_some_and(|bytes| self.contexts.put_tenant(index, &bytes).is_ok())
     }
 
-    /// Adopts the sessions in these slots. `are_sure`: no backend can have any of them. Returns
-    /// how many it has adopted. The others end with the keeper.
-    pub fn adopt(&mut self, left: &Left, slots: &[u32], are_sure: bool) -> usize {
-        let sockets = left.sockets(slots).unwrap_or_default();
+    /// Adopts sessions, and the backends that have some of them. `are_sure`: no backend can have
+    /// any of those that are free. `process_of` gives a backend's pidfd away. Returns how many
+    /// sessions it has adopted. Of the others, those that are free end with the keeper; a backend
+    /// keeps its own as an ordinary connection.
+    pub fn adopt(
+        &mut self,
+        left: &Left,
+        found: &Adoptable,
+        are_sure: bool,
+        process_of: &mut impl FnMut(u32) -> Option<OwnedFd>,
+    ) -> usize {
+        let sockets = left.sockets(&found.free).unwrap_or_default();
         let Some(contexts) = left.contexts() else {
             return 0;
         };
-        // Read before a statement of an adopted session gets a counter.
-        let counters: Vec<Counters> = self.control.read_counters();
+        let old = Old::of(contexts, found, &self.control);
         let mut adopted = 0;
         for (index, socket) in sockets {
-            let Some(record) = contexts.record(index) else {
+            let Some(record) = old.contexts.record(index) else {
                 continue;
             };
             if are_sure || !is_in_doubt(&socket, &record) {
-                let is_adopted = self.adopt_one(index, socket, record, &contexts, &counters);
+                let is_adopted = self.adopt_one(None, socket, record, &old);
                 adopted += usize::from(is_adopted.is_some());
             }
             let is_here = self.core.sessions().in_slot(index);
@@ -152,31 +237,87 @@ impl Scheduler {
                 self.control.clear_session(index);
             }
         }
+        if are_sure {
+            adopted += self.adopt_held(left, &found.held, &old, process_of);
+        }
         adopted
     }
 
+    fn adopt_held(
+        &mut self,
+        left: &Left,
+        held: &BTreeMap<u32, Vec<(u32, Need)>>,
+        old: &Old<'_>,
+        process_of: &mut impl FnMut(u32) -> Option<OwnedFd>,
+    ) -> usize {
+        let mut adopted = 0;
+        for (holder, with) in held {
+            let slots: Vec<u32> = with.iter().map(|(index, _)| *index).collect();
+            let backend = &self.control.backends[*holder as usize];
+            let has_ended = backend.state.load(SeqCst) == BACKEND_FREE;
+            let mut sessions = Vec::new();
+            for (index, socket) in left.sockets(&slots).unwrap_or_default() {
+                let need = with.iter().find(|(of, _)| *of == index).map(|it| it.1);
+                let (Some(record), Some(need)) = (old.contexts.record(index), need) else {
+                    continue;
+                };
+                if (self.adopt_one(Some((*holder, need)), socket, record, old)).is_some() {
+                    sessions.push(record.id);
+                } else if has_ended || self.control.sessions[index as usize].owner.load(SeqCst) == 0
+                {
+                    self.control.clear_session(index);
+                }
+            }
+            adopted += sessions.len();
+            if sessions.is_empty() {
+                continue;
+            }
+            // The core has taken none for a backend that has ended.
+            if let Some(process) = process_of(*holder) {
+                let pid = backend.pid.load(SeqCst);
+                self.links.adopt(*holder, (pid, process), sessions);
+            }
+        }
+        adopted
+    }
+
+    /// Adopted backends connect from here on. What they then tell is lost if this process ends
+    /// before it has read that, so it must be ready.
+    pub fn call_adopted(&self) {
+        for slot in self.links.awaited() {
+            let backend = &self.control.backends[slot as usize];
+            let own_pid = u64::from(std::process::id());
+            backend.attach_token.store(own_pid, SeqCst);
+            self.links.wake(slot);
+        }
+    }
+
+    /// `holder`: the slot of the backend that has the session, which serves on, and what that tells
+    /// of it first.
     fn adopt_one(
         &mut self,
-        index: u32,
+        holder: Option<(u32, Need)>,
         socket: OwnedFd,
-        old: SessionRecord,
-        contexts: &OldContexts<'_>,
-        counters: &[Counters],
+        record: SessionRecord,
+        old: &Old<'_>,
     ) -> Option<()> {
-        let key = tenant_of(contexts.content(old.tenant_entry)?.value).ok()?;
-        let items = contexts.items(&old)?;
+        let (id, index) = (record.id, index_of(record.id));
+        let key = tenant_of(old.contexts.content(record.tenant_entry)?.value).ok()?;
+        let items = old.contexts.items(&record)?;
         let role = key.role_oid;
         let tenant = self.tenant_for(key)?;
-        let id = self.core.adopt_session(tenant, index)?;
+        let is_new = record.record_flags & RECORD_GREET != 0;
+        if !self.core.adopt_session(tenant, id, holder) {
+            return None;
+        }
         let address = Address {
-            family: old.peer_family,
-            port: old.peer_port,
-            scope: old.peer_scope,
-            bytes: old.peer_address,
+            family: record.peer_family,
+            port: record.peer_port,
+            scope: record.peer_scope,
+            bytes: record.peer_address,
         };
         self.sockets.insert(id, socket, Origin::of(&address));
-        let record = SessionRecord {
-            id,
+        let new = SessionRecord {
             tenant,
             account: self.contexts.arena.account_of_role(role),
             starts: self.starts,
@@ -187,20 +328,25 @@ impl Scheduler {
             statement_count: 0,
             authenticated: 0,
             tenant_entry: 0,
-            ..old
+            ..record
         };
-        self.contexts.arena.put_record(index, &record);
-        let is_to_end = self.put_its_words(index, id);
+        self.contexts.arena.put_record(index, &new);
+        let is_to_end = match holder {
+            None => self.put_its_words(index, id),
+            Some((slot, _)) => {
+                self.put_backend_s_words(slot, id, tenant);
+                false
+            }
+        };
         let is_stored = self.store_tenant(index, tenant)
-            && self.store_proof(index, contexts.content(old.authenticated))
-            && self.store_old(index, &items, old.record_flags, counters);
+            && self.store_proof(index, old.contexts.content(record.authenticated))
+            && self.store_old(index, &items, record.record_flags, &old.counters);
         if !is_stored {
             let report = super::new_session::out_of_memory();
             self.end_with(id, &report);
             return None;
         }
-        let is_new = old.record_flags & RECORD_GREET != 0;
-        let added = match is_new {
+        let added = match is_new || holder.is_some() {
             true => self.sockets.add_unarmed(id, false),
             false => self.sockets.add(id, false),
         };
@@ -209,7 +355,7 @@ impl Scheduler {
             return None;
         }
         self.keep(id);
-        if is_new {
+        if is_new && holder.is_none() {
             self.tell(Event::ToGreet(id));
         }
         if is_to_end {
@@ -218,38 +364,34 @@ impl Scheduler {
         Some(())
     }
 
-    /// Puts the session's new name into its slot and its identity, and what lasts of its words.
-    /// True if the session has been told to end.
+    /// The backend has the session of this tenant, or has given it back: by the new dispatcher's
+    /// numbers.
+    fn put_backend_s_words(&self, slot: u32, id: SessionId, tenant: u32) {
+        let backend = &self.control.backends[slot as usize];
+        let pool = self.core.backend(slot).map_or(0, Backend::pool);
+        backend.pool.store(pool, SeqCst);
+        if backend.session.load(SeqCst) == id {
+            backend.tenant.store(tenant + 1, SeqCst);
+        }
+    }
+
+    /// Leaves what lasts in the words of a session that no backend has. True if the session has
+    /// been told to end.
     fn put_its_words(&self, index: u32, id: SessionId) -> bool {
         let slot = &self.control.sessions[index as usize];
         let identity = &self.control.identities[index as usize];
-        let is_to_end = identity.terminate.load(SeqCst) != 0
-            && identity.terminate.load(SeqCst) == identity.id.load(SeqCst);
-        let flags = slot.flags.load(SeqCst) & LASTING_FLAGS;
-        let (timeout_ms, transactions, migrations) = (
-            slot.idle_session_timeout_ms.load(Relaxed),
-            slot.transactions.load(Relaxed),
-            slot.migrations.load(Relaxed),
-        );
-        let (state, since_us) = (slot.state.load(SeqCst), slot.state_since_us.load(Relaxed));
-        self.control.clear_session(index);
         slot.id.store(id, SeqCst);
-        slot.flags.store(flags, SeqCst);
-        slot.idle_session_timeout_ms.store(timeout_ms, Relaxed);
-        slot.transactions.store(transactions, Relaxed);
-        slot.migrations.store(migrations, Relaxed);
-        let (state, since_us) = match state {
-            STATE_IDLE | STATE_LOGIN => (state, since_us),
-            _ => (STATE_IDLE, self.now.shared_us),
-        };
-        slot.state_since_us.store(since_us, Relaxed);
-        slot.state.store(state, SeqCst);
-        identity.cancel.store(0, SeqCst);
-        identity
-            .terminate
-            .store(if is_to_end { id } else { 0 }, SeqCst);
+        slot.flags.fetch_and(LASTING_FLAGS, SeqCst);
+        slot.last_backend.store(0, Relaxed);
+        slot.dedicated_cause.store(0, Relaxed);
+        slot.claimed.store(0, Relaxed);
+        if !matches!(slot.state.load(SeqCst), STATE_IDLE | STATE_LOGIN) {
+            slot.state_since_us.store(self.now.shared_us, Relaxed);
+            slot.state.store(STATE_IDLE, SeqCst);
+        }
         identity.id.store(id, SeqCst);
-        is_to_end
+        identity.cancel.store(0, SeqCst);
+        identity.terminate.load(SeqCst) == id
     }
 
     fn store_proof(&mut self, index: u32, proof: Option<Content<'_>>) -> bool {
@@ -266,7 +408,7 @@ impl Scheduler {
         index: u32,
         items: &[(Item, Content<'_>)],
         flags: u32,
-        counters: &[Counters],
+        counters: &HashMap<u32, Counters>,
     ) -> bool {
         let account = self.contexts.arena.account(index);
         let mut stored = Vec::with_capacity(items.len());
@@ -277,7 +419,7 @@ impl Scheduler {
                     .for_each(|item: &Item| self.contexts.arena.release(item.entry));
                 return false;
             };
-            let counters = counters.get(item.counter as usize);
+            let counters = counters.get(&item.counter);
             stored.push(Item {
                 entry,
                 counter: self.contexts.allot_counter(counters),

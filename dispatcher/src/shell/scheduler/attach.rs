@@ -166,6 +166,40 @@ impl Scheduler {
         Ok(())
     }
 
+    /// A backend that an earlier dispatcher has started, and this one has adopted, has connected.
+    /// `has`: the sessions that it holds, or has given back. `is_process`: it has this process ID.
+    pub fn hello_again(
+        &mut self,
+        slot: u32,
+        has: &[SessionId],
+        connection: u32,
+        socket: Arc<OwnedFd>,
+        is_process: impl Fn(u32) -> bool,
+    ) -> Result<(), Refusal> {
+        let process = self.links.process_of(slot);
+        if process == 0 || !is_process(process) {
+            return Err(Refusal::Told("no backend of that process is expected"));
+        }
+        let Some(sessions) = self.links.comes_again(slot, connection, socket) else {
+            return Err(Refusal::Told("no backend is expected in this slot"));
+        };
+        for id in sessions {
+            if !has.contains(&id) {
+                // It has ended when nobody heard of that.
+                self.tell(Event::Ended(id, Ending::Cut));
+            }
+        }
+        debug!("backend {slot} has come again, process ID {process}");
+        Ok(())
+    }
+
+    /// Looks for adopted backends that have ended before they came again.
+    pub fn look_at_adopted(&mut self) {
+        for slot in self.links.take_ended() {
+            self.backend_gone(slot);
+        }
+    }
+
     // ---- the end -----------------------------------------------------------
 
     /// Ends the process of a backend that has sent a message that is not allowed. Returns its

@@ -327,12 +327,13 @@ impl Scheduler {
             socket::set_keepalives(self.sockets.fd(id), are, wanted);
             slot.flags.fetch_or(SESSION_SOCKET_SET, SeqCst);
         }
-        let sent = self.sockets.send(id, &out);
         let added = self.sockets.add(id, watched);
-        if !sent || added.is_err() {
-            return self.tell(Event::Ended(id, Ending::Cut));
-        }
+        // Not kept before: if this process died then, the client would wait for its greeting.
+        let sent = self.sockets.send(id, &out);
         self.keep(id);
+        if !sent || added.is_err() {
+            self.tell(Event::Ended(id, Ending::Cut));
+        }
     }
 
     /// GREETED: the backend has greeted the client, and keeps the session.

@@ -88,29 +88,52 @@ create_set(int events, uint32 death)
 }
 
 static void
-create_sets(void)
+create_idle_set(void)
 {
-	FeBeWaitSet = create_set(FeBeWaitSetNEvents, WL_POSTMASTER_DEATH);
 	sockets->idle_set = create_set(FeBeWaitSetNEvents + 1, WL_EXIT_ON_PM_DEATH);
 	if (BatonSelf.control >= 0)
 		AddWaitEventToSet(sockets->idle_set, WL_SOCKET_READABLE, BatonSelf.control, NULL, NULL);
 }
 
+static void
+create_sets(void)
+{
+	FeBeWaitSet = create_set(FeBeWaitSetNEvents, WL_POSTMASTER_DEATH);
+	create_idle_set();
+}
+
 /* Returns NULL, or the reason why the wait sets must be rebuilt. */
+static const char *
+find_idle_watcher(void)
+{
+	int			number = baton_watcher_next_number();
+
+	create_idle_set();
+	return baton_watcher_find(&sockets->idle_watcher, number, BatonSelf.client_number);
+}
+
+/* Likewise. */
 static const char *
 find_watchers(void)
 {
-	const char *problem;
 	int			number = baton_watcher_next_number();
+	const char *problem;
+	const char *idle_problem;
 
 	FeBeWaitSet = create_set(FeBeWaitSetNEvents, WL_POSTMASTER_DEATH);
 	problem = baton_watcher_find(&sockets->command_watcher, number, BatonSelf.client_number);
-	number = baton_watcher_next_number();
-	sockets->idle_set = create_set(FeBeWaitSetNEvents + 1, WL_EXIT_ON_PM_DEATH);
-	AddWaitEventToSet(sockets->idle_set, WL_SOCKET_READABLE, BatonSelf.control, NULL, NULL);
-	if (problem == NULL)
-		problem = baton_watcher_find(&sockets->idle_watcher, number, BatonSelf.client_number);
-	return problem;
+	idle_problem = find_idle_watcher();
+	return problem != NULL ? problem : idle_problem;
+}
+
+void
+baton_socket_control_is_new(void)
+{
+	FreeWaitEventSet(sockets->idle_set);
+	if (sockets->remade)
+		create_idle_set();
+	else if (find_idle_watcher() != NULL)
+		sockets->remade = true;
 }
 
 const char *

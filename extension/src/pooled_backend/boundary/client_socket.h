@@ -48,6 +48,9 @@ extern void baton_socket_resume(void);
  */
 #define BATON_IDLE_CONTROL_POS FeBeWaitSetNEvents
 extern WaitEventSet *baton_socket_idle_set(void);
+
+/* The dispatcher's socket is another one now: the set watches that. */
+extern void baton_socket_control_is_new(void);
 extern void baton_socket_expect_sleep(void);
 extern bool baton_socket_expects_sleep(void);
 

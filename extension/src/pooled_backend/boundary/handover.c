@@ -599,8 +599,6 @@ greet(const BatonSessionRecord *record)
 	lasts = baton_context_greet(record, &notices, &reported, &login_triggers);
 	/* before GREETED: the dispatcher does the same for other sessions */
 	baton_keepalive_put(baton_session_slot(record->id));
-	will_tell(record->id);
-	baton_delta_send(BatonSelf.control, record->id);
 	/* other sessions may get the same greeting */
 	baton_session_slot(record->id)->idle_session_timeout_ms = IdleSessionTimeout;
 	initStringInfo(&payload);
@@ -609,6 +607,10 @@ greet(const BatonSessionRecord *record)
 	baton_wire_u32(&payload, notices.len);
 	appendBinaryStringInfo(&payload, notices.data, notices.len);
 	appendBinaryStringInfo(&payload, reported.data, reported.len);
+	will_tell(record->id);
+	baton_unheard_add(record->id, baton_identity((uint32) record->id)->told,
+					  BATON_MSG_GREETED, payload.data, payload.len);
+	baton_delta_send(BatonSelf.control, record->id);
 	tell(BATON_MSG_GREETED, record->id, payload.data, payload.len);
 
 	pq_beginmessage(&message, 'K');
@@ -927,7 +929,7 @@ baton_session_release(uint32 state_after, bool tell_always)
 	 * armed socket, and would hand the session on before it is armed here.
 	 */
 	news = baton_delta_size() > 0 || tell_always || BatonServed.greeted_here ||
-		baton_session_is_counted();
+		baton_session_is_counted() || BatonSelf.epoll_count == 0;
 
 	/*
 	 * Under forced migration the statistics shall show the session's work as
@@ -943,7 +945,11 @@ baton_session_release(uint32 state_after, bool tell_always)
 	baton_idle_timeouts_end();
 
 	if (news)
+	{
 		will_tell(session);
+		baton_unheard_add(session, baton_identity((uint32) session)->told,
+						  BATON_MSG_RELEASE, NULL, 0);
+	}
 	baton_delta_send(BatonSelf.control, session);
 
 	slot->state = BATON_STATE_IDLE;
@@ -1019,6 +1025,10 @@ baton_session_end(uint32 how, uint32 state_after)
 	baton_socket_clear();
 	baton_identity_clear();
 
+	/* no dispatcher: the process ends, or waits for one */
+	if (BatonSelf.control < 0)
+		state_after = BATON_BACKEND_BUSY;
+
 	/*
 	 * Before the message: on receipt the dispatcher looks for a free backend.
 	 */
@@ -1057,17 +1067,20 @@ baton_session_orphaned(void)
 	uint32		cause_before = BatonServed.cause;
 	uint32		state;
 
-	BatonServed.cause = BATON_CAUSE_DISPATCHER_GONE;
 	/* a dispatcher that lives has ended this process, and freed the slot */
 	if (slot->pid == (uint32) MyProcPid)
 	{
-		slot->dedicated_cause = BATON_CAUSE_DISPATCHER_GONE;
+		if (BatonServed.session != 0)
+			slot->dedicated_cause = BATON_CAUSE_DISPATCHER_GONE;
 		/* it may have claimed this process, and died before it sent a session */
 		state = pg_atomic_read_u32(baton_atomic_u32(slot->state));
-		if (state == BATON_BACKEND_LINGER || state == BATON_BACKEND_ASSIGNED)
+		if (state != BATON_BACKEND_FREE && state != BATON_BACKEND_STARTING)
 			(void) pg_atomic_compare_exchange_u32(baton_atomic_u32(slot->state),
 												  &state, BATON_BACKEND_BUSY);
 	}
+	if (BatonServed.session == 0)
+		return;
+	BatonServed.cause = BATON_CAUSE_DISPATCHER_GONE;
 	if (unlikely(baton_log_scheduling))
 		scheduling_log_cause(BatonServed.session, BatonServed.cause, cause_before);
 }

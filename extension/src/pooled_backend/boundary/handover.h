@@ -187,8 +187,8 @@ extern void baton_session_end(uint32 how, uint32 state_after);
 extern void baton_session_note_cause(uint32 cause);
 
 /*
- * The dispatcher has gone: the held session stays on this backend until it
- * ends.
+ * The dispatcher has gone: the held session, if any, stays on this backend
+ * until another dispatcher has adopted it, or it ends.
  */
 extern void baton_session_orphaned(void);
 

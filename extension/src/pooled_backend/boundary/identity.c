@@ -552,6 +552,8 @@ session_signal(SIGNAL_ARGS)
 		else
 			SetLatch(MyLatch);	/* the wait looks again */
 	}
+	if (BatonSelf.control < 0)
+		SetLatch(MyLatch);		/* another dispatcher has adopted this process */
 
 	errno = save_errno;
 }

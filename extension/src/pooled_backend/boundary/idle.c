@@ -32,6 +32,7 @@
 #include "client_input.h"
 #include "client_socket.h"
 #include "context.h"
+#include "delta.h"
 #include "dispatcher_link.h"
 #include "handover.h"
 #include "held_client.h"
@@ -111,14 +112,27 @@ baton_batch_scheduling_end(void)
  *		A pooled backend whose dispatcher has died.
  *
  * The dispatcher's end of the control socket is closed. A backend without a
- * session exits; a backend with a session serves it as an ordinary backend
- * would, until the session ends. The next dispatcher knows nothing of either.
+ * session exits. A backend with a session serves it as an ordinary backend
+ * would, until the next dispatcher has adopted both (adopt.rs). Then it
+ * connects again, gives the session back as soon as that can be shared, and
+ * exits: the new ARENA is not mapped here. If the next dispatcher could not
+ * adopt them, the session stays until it ends. Changes of sessions that were
+ * given back, and that the dispatcher had not stored, are told to the next
+ * one in the same way.
  * ----------------------------------------------------------------
  */
+
+/* How long a backend without a session waits for the next dispatcher. */
+#define PATIENCE_US (60 * USECS_PER_SEC)
+
+/* When the dispatcher's end was found closed. */
+static int64 gone_since_us = 0;
 
 static void
 let_go(int *descriptor)
 {
+	if (*descriptor < 0)
+		return;					/* it is adopted */
 	close(*descriptor);
 	ReleaseExternalFD();
 	*descriptor = -1;
@@ -135,13 +149,70 @@ dispatcher_gone(void)
 {
 	let_go(&BatonSelf.control);
 	let_go(&BatonSelf.queue);
-	for (int i = 0; i < BatonSelf.epoll_count; i++)
-		let_go(&BatonSelf.epolls[i]);
+	while (BatonSelf.epoll_count > 0)
+		let_go(&BatonSelf.epolls[--BatonSelf.epoll_count]);
 	baton_batch_scheduling_end();
-	if (baton_session_held() == 0)
+	if (baton_session_held() == 0 && !baton_unheard_any())
 		proc_exit(0);
+	gone_since_us = baton_monotonic_us();
 	baton_session_orphaned();
 	BatonSelf.tally->hands_over = 0;
+}
+
+/*
+ * Has this dispatcher adopted this backend?  The socket's peer is the process
+ * that listens, which may be a later one.
+ */
+static bool
+is_adopter(int fd)
+{
+	struct ucred peer;
+	socklen_t	length = sizeof(peer);
+
+	return getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &length) == 0 &&
+		pg_atomic_read_u64(baton_atomic_u64(BatonSelf.slot->attach_token)) == (uint64) peer.pid;
+}
+
+bool
+baton_adopted(void)
+{
+	BatonBackendSlot *slot = BatonSelf.slot;
+	StringInfoData hello;
+	int			fd;
+
+	if (slot->pid != (uint32) MyProcPid || slot->attach_token == 0)
+		return false;
+	/* a full backlog: at the next boundary */
+	fd = baton_channel_try();
+	if (fd < 0)
+		return false;
+	initStringInfo(&hello);
+	baton_wire_u32(&hello, BATON_LAYOUT_VERSION);
+	baton_wire_u32(&hello, BatonSelf.slot_index);
+	baton_unheard_sessions(&hello);
+	if (!is_adopter(fd) ||
+		!baton_channel_send(fd, BATON_MSG_HELLO_AGAIN, baton_session_held(), hello.data, hello.len))
+	{
+		pfree(hello.data);
+		close(fd);
+		return false;
+	}
+	pfree(hello.data);
+	BatonSelf.control = fd;
+	ReserveExternalFD();
+	/* the numbers of pools and tenants are the new dispatcher's */
+	BatonSelf.pool = baton_pool_slot(slot->pool);
+	if (baton_session_held() != 0 && slot->tenant != 0)
+	{
+		uint32		tenant = slot->tenant - 1;
+
+		BatonServed.tenant = baton_tenant_slot(tenant);
+		baton_tally_of(tenant, BatonServed.tenant->serial);
+	}
+	BatonSelf.retire_wanted = true;
+	baton_socket_control_is_new();
+	baton_unheard_tell(fd);
+	return true;
 }
 
 /*
@@ -389,6 +460,9 @@ assignments_handle(uint32 cause)
 
 #define LACKS_MEMORY_LOOK_MS 1000
 
+/* No message wakes the backend when the dispatcher has stored what it was told. */
+#define UNHEARD_LOOK_MS 10
+
 /* Processes what PostgresMain's wait for a command would process. */
 static void
 handle_interrupts(void)
@@ -462,8 +536,10 @@ wait_in_transaction(void)
 {
 	bool		ready = false;
 
-	while (BatonSelf.control >= 0 || baton_input_is_within_noop())
+	for (;;)
 	{
+		if (BatonSelf.control < 0)
+			(void) baton_adopted();
 		baton_terminate_check(baton_session_held());
 		if (InterruptPending)
 			handle_interrupts();
@@ -499,7 +575,6 @@ wait_in_transaction(void)
 		}
 		ready = sleep_idle(BATON_CAUSE_OTHER, -1);
 	}
-	return true;
 }
 
 /*
@@ -574,7 +649,12 @@ pass_baton(void)
 		return true;
 	}
 
-	if (baton_session_held() == 0 && BatonSelf.retire_wanted && baton_state_claim(BATON_BACKEND_RETIRING))
+	/*
+	 * what the dispatcher has not stored yet, this process may have to tell
+	 * again
+	 */
+	if (baton_session_held() == 0 && BatonSelf.retire_wanted && !baton_unheard_any() &&
+		baton_state_claim(BATON_BACKEND_RETIRING))
 		baton_backend_retire(BATON_RETIRES_ASKED, "");
 
 	/*
@@ -625,6 +705,13 @@ told_to_keep(void)
 static long
 sleep_time(uint32 cause)
 {
+	if (baton_session_held() == 0 && baton_unheard_any())
+	{
+		if (BatonSelf.control < 0)
+			return PATIENCE_US / 1000;
+		if (BatonSelf.retire_wanted)
+			return UNHEARD_LOOK_MS;
+	}
 	return baton_session_lacks(cause) ? LACKS_MEMORY_LOOK_MS : baton_cache_memory_sleep();
 }
 
@@ -715,11 +802,10 @@ wait_for_session(void)
 	{
 		if (BatonSelf.control < 0)
 		{
-			if (baton_session_held() == 0)
+			look_for_cause = true;
+			if (!baton_adopted() && baton_session_held() == 0 &&
+				(!baton_unheard_any() || baton_monotonic_us() - gone_since_us > PATIENCE_US))
 				proc_exit(0);
-			/* an ordinary connection from its next message on */
-			if (!baton_input_is_within_noop())
-				return;
 		}
 		baton_terminate_check(baton_session_held());
 
@@ -729,12 +815,14 @@ wait_for_session(void)
 			handle_interrupts();
 		baton_cache_memory_look();
 
-		if (baton_session_held() == 0)
+		if (BatonSelf.control < 0)
+			cause = BATON_CAUSE_DISPATCHER_GONE;
+		else if (baton_session_held() == 0)
 		{
 			cause = BATON_CAUSE_NONE;
 			look_for_cause = true;
 		}
-		else if (look_for_cause && !BatonServed.input.just_taken && BatonSelf.control >= 0)
+		else if (look_for_cause && !BatonServed.input.just_taken)
 		{
 			cause = baton_taint();
 			if (cause == BATON_CAUSE_NONE)

@@ -10,6 +10,7 @@
  */
 #include "postgres.h"
 
+#include "lib/ilist.h"
 #include "utils/memutils.h"
 
 #include "arena.h"
@@ -337,25 +338,34 @@ baton_delta_settle(const BatonSessionRecord *record)
 	pfree(changes);
 }
 
-void
-baton_delta_send(int fd, uint64 session)
+/* Sends these changes.  Returns false if the dispatcher has gone. */
+static bool
+send_changes(int fd, uint64 session, const char *changes, int length)
 {
 	int			position = 0;
 
-	Assert(!BatonServed.delta_too_large);
-	while (initialised && position < collected.len)
+	while (position < length)
 	{
 		DeltaHeader header;
 
-		memcpy(&header, collected.data + position, sizeof(header));
+		memcpy(&header, changes + position, sizeof(header));
 		position += sizeof(header);
-
-		/* If the dispatcher has gone, the control socket's end will tell. */
 		if (!baton_channel_send(fd, (uint16) header.type, session,
-								collected.data + position, header.length))
-			break;
+								changes + position, header.length))
+			return false;
 		position += header.length;
 	}
+	return true;
+}
+
+void
+baton_delta_send(int fd, uint64 session)
+{
+	Assert(!BatonServed.delta_too_large);
+
+	/* if the dispatcher has gone, the control socket's end will tell */
+	if (initialised)
+		(void) send_changes(fd, session, collected.data, collected.len);
 	baton_delta_drop();
 }
 
@@ -372,6 +382,127 @@ baton_delta_drop(void)
 	{
 		pfree(collected.data);
 		initialised = false;
+	}
+}
+
+/* ----------------------------------------------------------------
+ *		Changes that were sent, and that the dispatcher may not have stored yet.
+ *
+ * If the dispatcher dies, they are sent again to the next one, which has the
+ * session's context as it was before them, or with a part of them.  To put or
+ * delete an item twice does no harm.
+ *
+ * Owner: this process.  The sessions have been given back, or greeted.
+ * ----------------------------------------------------------------
+ */
+
+typedef struct Unheard
+{
+	dlist_node	node;
+	uint64		session;
+	uint32		told;			/* the session's count, with this message */
+	uint16		kind;			/* of the message that follows the changes */
+	int			changes;		/* bytes, at the start of `data` */
+	int			payload;		/* bytes of the message's payload, after them */
+	char		data[FLEXIBLE_ARRAY_MEMBER];
+} Unheard;
+
+/* More than that is not kept: then the last sessions are lost. */
+#define UNHEARD_BYTES_MAX ((Size) 16 * 1024 * 1024)
+#define UNHEARD_MAX 1000
+
+/* In the order in which they were sent. */
+static dlist_head unheard = DLIST_STATIC_INIT(unheard);
+static Size unheard_bytes = 0;
+static int	unheard_count = 0;
+
+static bool
+is_heard(const Unheard *one)
+{
+	BatonIdentity *identity = baton_identity((uint32) one->session);
+
+	return identity->id != one->session || (int32) (identity->heard - one->told) >= 0;
+}
+
+/* Drops those that the dispatcher has stored, and those whose sessions ended. */
+static void
+drop_heard(void)
+{
+	dlist_mutable_iter each;
+
+	dlist_foreach_modify(each, &unheard)
+	{
+		Unheard    *one = dlist_container(Unheard, node, each.cur);
+
+		if (!is_heard(one))
+			continue;
+		dlist_delete(each.cur);
+		unheard_bytes -= one->changes + one->payload;
+		unheard_count--;
+		pfree(one);
+	}
+}
+
+void
+baton_unheard_add(uint64 session, uint32 told, uint16 kind, const char *payload, int length)
+{
+	int			changes = initialised ? collected.len : 0;
+	Size		size = (Size) changes + length;
+	Unheard    *one;
+
+	drop_heard();
+	if (unheard_count >= UNHEARD_MAX || unheard_bytes + size > UNHEARD_BYTES_MAX)
+		return;
+	one = MemoryContextAllocExtended(TopMemoryContext, offsetof(Unheard, data) + size,
+									 MCXT_ALLOC_NO_OOM);
+	if (one == NULL)
+		return;
+	one->session = session;
+	one->told = told;
+	one->kind = kind;
+	one->changes = changes;
+	one->payload = length;
+	if (changes > 0)
+		memcpy(one->data, collected.data, changes);
+	if (length > 0)
+		memcpy(one->data + changes, payload, length);
+	dlist_push_tail(&unheard, &one->node);
+	unheard_bytes += size;
+	unheard_count++;
+}
+
+bool
+baton_unheard_any(void)
+{
+	if (likely(dlist_is_empty(&unheard)))
+		return false;
+	drop_heard();
+	return !dlist_is_empty(&unheard);
+}
+
+void
+baton_unheard_sessions(StringInfo into)
+{
+	dlist_iter	each;
+
+	drop_heard();
+	baton_wire_u32(into, (uint32) unheard_count);
+	dlist_foreach(each, &unheard)
+		baton_wire_u64(into, dlist_container(Unheard, node, each.cur)->session);
+}
+
+void
+baton_unheard_tell(int fd)
+{
+	dlist_iter	each;
+
+	dlist_foreach(each, &unheard)
+	{
+		Unheard    *one = dlist_container(Unheard, node, each.cur);
+
+		if (!send_changes(fd, one->session, one->data, one->changes) ||
+			!baton_channel_send(fd, one->kind, one->session, one->data + one->changes, one->payload))
+			return;				/* this dispatcher has gone, too */
 	}
 }
 

@@ -70,6 +70,27 @@ extern void baton_delta_send(int fd, uint64 session);
 extern void baton_delta_drop(void);
 
 /* ----------------------------------------------------------------
+ *		Changes that were sent, and that the dispatcher may not have stored yet.
+ * ----------------------------------------------------------------
+ */
+
+/*
+ * The collected changes of `session` are about to be sent, and after them a
+ * message of that kind. `told`: of the session's identity.
+ */
+extern void baton_unheard_add(uint64 session, uint32 told, uint16 kind,
+							  const char *payload, int length);
+
+/* Are there any? */
+extern bool baton_unheard_any(void);
+
+/* Appends a u32 count, and their sessions, as HELLO_AGAIN names them. */
+extern void baton_unheard_sessions(StringInfo into);
+
+/* Sends them again, to the next dispatcher, which HELLO_AGAIN has named them. */
+extern void baton_unheard_tell(int fd);
+
+/* ----------------------------------------------------------------
  *		ParameterStatus: the values that each client has been told.
  * ----------------------------------------------------------------
  */

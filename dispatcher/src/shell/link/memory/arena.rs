@@ -34,6 +34,8 @@ use crate::shell::sys::socket::Address;
 use std::hash::{BuildHasher, RandomState};
 use std::mem::offset_of;
 use std::ops::Range;
+use std::sync::atomic::compiler_fence;
+use std::sync::atomic::Ordering::SeqCst;
 
 /// Heap offsets count units of this many bytes.
 const UNIT: usize = 8;
@@ -553,14 +555,18 @@ impl Arena {
         statements: Range<usize>,
         flags: u32,
     ) {
+        // If this process dies on the way, the next one sees that the record is half written.
+        self.change_record(index, |record| record.context_version = 0);
+        compiler_fence(SeqCst);
         self.change_record(index, |record| {
-            record.context_version = version;
             record.items = place;
             record.item_count = count;
             record.record_flags = flags;
             record.first_statement = statements.start as u32;
             record.statement_count = statements.len() as u32;
         });
+        compiler_fence(SeqCst);
+        self.change_record(index, |record| record.context_version = version);
     }
 
     /// Place and number of a session's items, from its record.

@@ -124,7 +124,10 @@ impl Control {
             let pid = slot.pid.load(SeqCst);
             let is_starting = slot.state.load(SeqCst) == BACKEND_STARTING;
             match find(pid).filter(|_| !is_starting) {
-                Some(process) => orphans.push((index as u32, process)),
+                Some(process) => {
+                    slot.attach_token.store(0, SeqCst);
+                    orphans.push((index as u32, process));
+                }
                 None => self.free_backend(index as u32),
             }
         }
@@ -226,9 +229,10 @@ impl Control {
         }
     }
 
-    /// The counters of all statements.
-    pub fn read_counters(&self) -> Vec<Counters> {
-        let read = |slot: &StatementCounter| Counters {
+    /// A statement's counters.
+    pub fn read_counters(&self, index: u32) -> Option<Counters> {
+        let slot = self.counters.get(index as usize)?;
+        Some(Counters {
             costs: [
                 slot.generic_cost.load(Relaxed),
                 slot.total_custom_cost.load(Relaxed),
@@ -237,8 +241,7 @@ impl Control {
                 slot.num_custom_plans.load(Relaxed),
                 slot.num_generic_plans.load(Relaxed),
             ],
-        };
-        self.counters.iter().map(read).collect()
+        })
     }
 
     /// Sets a statement's counters to the values that its session had when the statement was

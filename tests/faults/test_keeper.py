@@ -278,14 +278,33 @@ def test_change_that_was_not_stored_is_told_to_the_next_dispatcher(make_cluster,
     assert_healthy(cluster)
 
 
+def keeper_of(cluster) -> int:
+    keepers = [p.pid for p in processes_in(cluster.data) if "baton-keeper" in p.command]
+    return keepers[0] if len(keepers) == 1 else 0
+
+
+@while_the_dispatcher_is_away
+def test_another_keeper_takes_the_place_of_one_that_has_died(cluster, crowd):
+    known = [Known(wire, number) for number, wire in enumerate(crowd(cluster, 12))]
+    for _ in range(2):
+        first = keeper_of(cluster)
+        os.kill(first, signal.SIGKILL)
+        wait_until(lambda first=first: keeper_of(cluster) not in (0, first), what="another keeper")
+    wait_for_next_dispatcher(cluster, kill(cluster))
+    for session in known:
+        session.assert_has_its_state()
+    assert_healthy_without(cluster, [session.wire for session in known])
+
+
 @while_the_dispatcher_is_away
 def test_sessions_end_with_the_dispatcher_if_the_keeper_has_died(cluster, crowd):
     wires = crowd(cluster, 12)
     for wire in wires:
         wire.query("SELECT 1")
-    (keeper,) = [p.pid for p in processes_in(cluster.data) if "baton-keeper" in p.command]
-    os.kill(keeper, signal.SIGKILL)
-    old = kill(cluster)
+    (old,) = cluster.dispatcher_pids()
+    stop(old)
+    os.kill(keeper_of(cluster), signal.SIGKILL)
+    kill(cluster)
     wait_for_next_dispatcher(cluster, old)
     ended = 0
     for wire in wires:

@@ -7,6 +7,7 @@
 use super::link::memory::remains::Contexts;
 use super::sys::keeper::{self, Ledger, LEDGER};
 use super::sys::memory::Remains;
+use super::sys::process;
 use super::sys::socket::{self, Kind, MAX_KEPT};
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
@@ -19,19 +20,49 @@ const NEW_SOCKET: &str = "pg_stat_tmp/pg_baton.keep.new";
 /// How long the keeper may take for an answer.
 const ANSWER_MS: i32 = 5_000;
 
-/// Starts this process's own keeper, which holds nothing yet. None, with a line in the log, if
-/// that fails: nothing outlives this process then.
-pub fn start(sessions: usize, postmaster: u32) -> Option<Ledger> {
-    let start = || {
-        let ledger = Ledger::create(sessions)?;
-        keeper::start(ledger, postmaster)?;
-        Ok(ledger)
-    };
-    start()
-        .inspect_err(|error: &io::Error| {
-            tracing::warn!("could not start a keeper, sessions end with this process: {error}");
-        })
-        .ok()
+/// This process's own keeper.
+pub struct Keeper {
+    pub ledger: Ledger,
+    /// Its pidfd.
+    process: OwnedFd,
+    postmaster: u32,
+}
+
+impl Keeper {
+    /// Starts it; it holds nothing yet. None, with a line in the log, if that fails: nothing
+    /// outlives this process then.
+    pub fn start(sessions: usize, postmaster: u32) -> Option<Keeper> {
+        let start = || {
+            let ledger = Ledger::create(sessions)?;
+            Ok(Keeper {
+                ledger,
+                process: keeper::start(ledger, postmaster)?,
+                postmaster,
+            })
+        };
+        start()
+            .inspect_err(|error: &io::Error| {
+                tracing::warn!("could not start a keeper, sessions end with this process: {error}");
+            })
+            .ok()
+    }
+
+    /// If it has been killed, another one takes its place, and its socket. That one has a copy of
+    /// what this process's memory holds by now, which no other process can read either.
+    pub fn look(&mut self) {
+        if !process::has_ended(&self.process) {
+            return;
+        }
+        match keeper::start(self.ledger, self.postmaster) {
+            Ok(process) => {
+                tracing::warn!("the keeper has ended, another one has been started");
+                self.process = process;
+            }
+            Err(error) => {
+                tracing::warn!("the keeper has ended, and none could be started: {error}")
+            }
+        }
+    }
 }
 
 /// Opens the socket of this process's keeper, which from here on hands over what it has, in place of

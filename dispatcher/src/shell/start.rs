@@ -8,6 +8,7 @@ use super::event_loop::shutdown::is_backend;
 use super::event_loop::{Dispatcher, Parts};
 use super::events::{token, Source};
 use super::jobs::{Done, Jobs};
+use super::keeper::{Keeper, Left};
 use super::link::connections::Connections;
 use super::link::layout::shared::*;
 use super::link::memory::control::Control;
@@ -25,7 +26,7 @@ use super::sys::socket::{self, Kind};
 use super::sys::{openssl_memory, process};
 use super::tls::context::{self, Occasion, Passphrase, ServerContext};
 use super::tls::threads::Relays;
-use super::{batch_scheduling, keeper, threads, Arguments};
+use super::{batch_scheduling, threads, Arguments};
 use anyhow::{bail, Context as _, Result};
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
@@ -132,7 +133,8 @@ fn prepare(signals: OwnedFd) -> Result<(Dispatcher, Vec<Arc<Epoll>>)> {
     let control = Control::open(control_fd.as_raw_fd())?;
     let server = control.header.postmaster_pid.load(SeqCst);
     // Before there is any secret in the memory, of which the keeper has a copy.
-    let ledger = keeper::start(control.sessions.len(), server);
+    let keeper = Keeper::start(control.sessions.len(), server);
+    let ledger = keeper.as_ref().map(|keeper| keeper.ledger);
 
     let mut buffer = vec![0; FRAME_MAX as usize];
     let (parameters, passphrase) = first_parameters(&channel, &mut buffer)?;
@@ -161,7 +163,7 @@ fn prepare(signals: OwnedFd) -> Result<(Dispatcher, Vec<Arc<Epoll>>)> {
     }
     let control_listener = socket::listen_unix(&control_path, Kind::Packets, 0o700, None)
         .context("could not listen on the control socket; does another dispatcher run?")?;
-    let mut left = keeper::Left::find();
+    let mut left = Left::find();
     let ports_left = left.as_mut().map(|it| std::mem::take(&mut it.ports));
     // The ports open before this process takes anything that an earlier dispatcher may still
     // use.
@@ -233,7 +235,7 @@ fn prepare(signals: OwnedFd) -> Result<(Dispatcher, Vec<Arc<Epoll>>)> {
         orphans,
         parameters: Arc::clone(&parameters),
         threads,
-        ledger,
+        keeper,
     };
     let mut dispatcher = Dispatcher::new(parts)?;
     dispatcher.adopt(left, &adopted, are_sure);

@@ -27,7 +27,7 @@ use super::batch_scheduling;
 use super::console::Consoles;
 use super::events::{source_of, token, Source, TurnClock, Turns};
 use super::jobs::Jobs;
-use super::keeper::{self, Left};
+use super::keeper::{self, Keeper, Left};
 use super::link::connections::{Connections, Peer};
 use super::link::layout::shared::*;
 use super::link::memory::control::Control;
@@ -40,7 +40,6 @@ use super::parameters::Parameters;
 use super::scheduler::adopt::Adoptable;
 use super::scheduler::Scheduler;
 use super::sys::epoll::{self, Epoll, Event, IN};
-use super::sys::keeper::Ledger;
 use super::sys::process;
 use crate::core::{Event as Happened, Now};
 use clients::LongPackets;
@@ -108,8 +107,8 @@ pub struct Dispatcher {
     closed_sockets: u64,
     /// Threads that wait for events of sessions.
     threads: usize,
-    /// What the keeper is told; None: there is no keeper.
-    ledger: Option<Ledger>,
+    /// None: there is none.
+    keeper: Option<Keeper>,
 }
 
 /// What a dispatcher is built from.
@@ -132,7 +131,7 @@ pub struct Parts {
     pub orphans: Vec<(u32, OwnedFd)>,
     /// Threads that wait for events of sessions.
     pub threads: usize,
-    pub ledger: Option<Ledger>,
+    pub keeper: Option<Keeper>,
 }
 
 /// The present time, as a TimestampTz in microseconds.
@@ -189,7 +188,7 @@ impl Dispatcher {
             cancels: 0,
             closed_sockets: 0,
             threads: parts.threads,
-            ledger: parts.ledger,
+            keeper: parts.keeper,
         };
         dispatcher.beat();
         dispatcher.show_parameters();
@@ -212,7 +211,7 @@ impl Dispatcher {
             self.look_at_others();
             info!("{adopted} sessions of an earlier dispatcher go on");
         }
-        if let Some(ledger) = self.ledger {
+        if let Some(ledger) = self.keeper.as_ref().map(|keeper| keeper.ledger) {
             ledger.set_ports(self.ports.descriptors());
             if let Err(error) = keeper::listen(ledger) {
                 warn!("sessions end with this process, its keeper has no socket: {error}");
@@ -226,7 +225,8 @@ impl Dispatcher {
 
     /// Do sockets of this process outlive it, so that it must not close them?
     pub fn is_outlived(&self) -> bool {
-        self.is_replaced && self.ledger.is_some_and(|it| it.is_followed())
+        let ledger = self.keeper.as_ref().map(|keeper| keeper.ledger);
+        self.is_replaced && ledger.is_some_and(|ledger| ledger.is_followed())
     }
 
     /// Microseconds from the start of the dispatcher to this time.
@@ -481,6 +481,9 @@ impl Dispatcher {
         self.connections.expire_silent(self.now.us);
         self.look_at_orphans(true);
         self.scheduler.sweep();
+        if let Some(keeper) = &mut self.keeper {
+            keeper.look();
+        }
     }
 
     fn look_at_orphans(&mut self, begins: bool) {

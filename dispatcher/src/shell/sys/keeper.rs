@@ -139,11 +139,12 @@ impl Ledger {
     }
 }
 
-/// Starts the keeper. Its process has one thread, whatever this one has: from the clone on it
-/// makes system calls and touches memory that exists, and nothing else, as malloc() may be locked.
+/// Starts the keeper, and returns its pidfd. Its process has one thread, whatever this one has:
+/// from the clone on it makes system calls and touches memory that exists, and nothing else, as
+/// malloc() may be locked.
 ///
 /// `postmaster`: its process ID; the keeper ends with it.
-pub fn start(ledger: Ledger, postmaster: u32) -> io::Result<()> {
+pub fn start(ledger: Ledger, postmaster: u32) -> io::Result<OwnedFd> {
     // The keeper ends if the dispatcher is not this process any more.
     let dispatcher = process::pidfd(std::process::id())?;
     let postmaster = process::pidfd(postmaster)?;
@@ -165,7 +166,7 @@ pub fn start(ledger: Ledger, postmaster: u32) -> io::Result<()> {
     }
     // They are the keeper's, too, and stay open.
     std::mem::forget((dispatcher, postmaster));
-    Ok(())
+    process::pidfd(child as u32)
 }
 
 fn leave() -> ! {

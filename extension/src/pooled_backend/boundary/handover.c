@@ -992,7 +992,15 @@ void
 baton_session_bounce(uint64 session, int fd)
 {
 	close(fd);
-	will_tell(session);
+	/* one that has ended on its way has left its slot to another */
+	if (baton_session_is_named(session))
+	{
+		/* if this dispatcher dies, the next one asks this backend for it */
+		baton_session_slot(session)->last_backend = BatonSelf.slot_index + 1;
+		will_tell(session);
+		baton_unheard_add(session, baton_identity((uint32) session)->told,
+						  BATON_MSG_RELEASE, NULL, 0);
+	}
 	tell(BATON_MSG_RELEASE, session, NULL, 0);
 	BatonSelf.in_hand = 0;
 }

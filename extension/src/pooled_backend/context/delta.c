@@ -446,7 +446,7 @@ drop_heard(void)
 void
 baton_unheard_add(uint64 session, uint32 told, uint16 kind, const char *payload, int length)
 {
-	int			changes = initialised ? collected.len : 0;
+	int			changes = initialised && session == baton_session_held() ? collected.len : 0;
 	Size		size = (Size) changes + length;
 	Unheard    *one;
 

@@ -75,8 +75,9 @@ extern void baton_delta_drop(void);
  */
 
 /*
- * The collected changes of `session` are about to be sent, and after them a
- * message of that kind. `told`: of the session's identity.
+ * The collected changes of `session`, if it is the one in place, are about to
+ * be sent, and after them a message of that kind. `told`: of the session's
+ * identity.
  */
 extern void baton_unheard_add(uint64 session, uint32 told, uint16 kind,
 							  const char *payload, int length);

@@ -461,7 +461,7 @@ assignments_handle(uint32 cause)
 #define LACKS_MEMORY_LOOK_MS 1000
 
 /* No message wakes the backend when the dispatcher has stored what it was told. */
-#define UNHEARD_LOOK_MS 10
+#define UNHEARD_LOOK_MS 1
 
 /* Processes what PostgresMain's wait for a command would process. */
 static void

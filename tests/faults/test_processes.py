@@ -493,8 +493,8 @@ def test_descriptor_limit_refuses_new_clients_and_serves_others(make_cluster):
     cluster = make_cluster(start=False, parameters={"pg_baton.max_backends": 3})
     wrapper = cluster.home / "limited"
     program = cluster.parameters.get("pg_baton.dispatcher_program") or cluster.run.stage.program
-    # each further thread has an epoll; the keeper needs four more; clients that log in at the end may come before others are forgotten
-    limit = 72 + 4 * int(cluster.parameters.get("pg_baton.dispatchers", 1))
+    # each further thread has an epoll; the keeper needs five more; clients that log in at the end may come before others are forgotten
+    limit = 74 + 4 * int(cluster.parameters.get("pg_baton.dispatchers", 1))
     wrapper.write_text(f'#!/bin/sh\nulimit -n {limit}\nexec "{program}" "$@"\n')
     wrapper.chmod(0o755)
     cluster.set_parameters({"pg_baton.dispatcher_program": wrapper})

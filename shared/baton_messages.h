@@ -58,10 +58,11 @@ typedef struct BatonFrameHeader
 
 #define BATON_MSG_HELLO_AGAIN 7 /* session that it holds, or 0; u32
 								 * layout_version, u32 slot, u32 count, that
-								 * many u64: sessions that it has given back,
-								 * whose changes and RELEASE follow again.
-								 * From a backend whose slot says that this
-								 * dispatcher has adopted it; no answer */
+								 * many u64: sessions of which it has told,
+								 * and tells again: changes, and then RELEASE
+								 * or GREETED. From a backend whose slot says
+								 * that this dispatcher has adopted it; no
+								 * answer */
 
 /* dispatcher -> backend */
 #define BATON_MSG_WELCOME 10	/* WELCOME_FIELDS; descriptors: ready queue

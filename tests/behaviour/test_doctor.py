@@ -13,7 +13,7 @@ import pytest
 from harness.account import pg_config, server_major
 from harness.certificates import Authority, make_secure, openssl, put
 from harness.doctor import doctor, findings, line_of, of, with_views
-from harness.health import wait_until
+from harness.health import wait_until, wait_until_replaced
 
 pytestmark = pytest.mark.pool_only
 
@@ -253,7 +253,7 @@ def test_a_pool_s_port_that_could_not_load_its_key(make_cluster, run):
     (pid,) = cluster.dispatcher_pids()
     cluster.expect_in_log("terminated by signal")
     os.kill(pid, signal.SIGKILL)
-    wait_until(lambda: cluster.dispatcher_pids() not in ([], [pid]), what="another dispatcher")
+    wait_until_replaced(cluster, pid)
     cluster.wait_pool_ready()
     assert "offers no TLS" in of(findings(cluster, 1), "certificates", "failure")["text"]
 

@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 import psycopg
 import pytest
 from harness.account import run_as_server_user, server_major
-from harness.health import wait_until
+from harness.health import wait_until, wait_until_replaced
 from harness.plain import while_the_dispatcher_is_away
 from harness.wire import GSSENC_REQUEST, Wire, cancel, query, startup
 
@@ -223,7 +223,7 @@ def test_a_native_session_outlives_its_dispatcher(make_cluster):
         (old,) = cluster.dispatcher_pids()
         cluster.expect_in_log(r"dispatcher \(PID \d+\) has ended: child process was terminated by signal 9")
         os.kill(old, signal.SIGKILL)
-        wait_until(lambda: cluster.dispatcher_pids() not in ([], [old]), what="another dispatcher")
+        wait_until_replaced(cluster, old)
         cluster.wait_pool_ready()
         assert connection.execute("SELECT 2").fetchone() == (2,)
 

@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 
 import pytest
-from harness.health import wait_until
+from harness.health import wait_until, wait_until_replaced
 from harness.ports import HOST
 from harness.wire import Wire, bind, execute, parse, query, sync
 
@@ -300,7 +300,7 @@ def test_dispatcher_start_parameters_count_for_the_next_one(server, set_to, crow
         (last,) = server.dispatcher_pids()
         server.expect_in_log(r"dispatcher \(PID \d+\) has ended: child process was terminated by signal 9")
         os.kill(last, signal.SIGKILL)
-        wait_until(lambda: server.dispatcher_pids() not in ([], [last]), what="another dispatcher")
+        wait_until_replaced(server, last)
         server.wait_pool_ready()
 
     def shown() -> int:

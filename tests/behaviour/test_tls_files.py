@@ -11,7 +11,7 @@ import pytest
 from harness.account import server_program
 from harness.certificates import Authority, body, make_secure, openssl, put, show, shown
 from harness.cluster import HOST
-from harness.health import wait_until
+from harness.health import wait_until, wait_until_replaced
 
 GIGABYTE = 1 << 30
 
@@ -220,7 +220,7 @@ def restart_dispatcher(cluster) -> None:
     (pid,) = cluster.dispatcher_pids()
     cluster.expect_in_log("baton-dispatcher.* was terminated by signal 9|terminated by signal")
     os.kill(pid, signal.SIGKILL)
-    wait_until(lambda: cluster.dispatcher_pids() not in ([], [pid]), what="another dispatcher")
+    wait_until_replaced(cluster, pid)
     cluster.wait_pool_ready()
 
 

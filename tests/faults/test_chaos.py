@@ -14,7 +14,7 @@ import traceback
 
 import pytest
 from harness.cluster import HOST, SUPERUSER
-from harness.health import DISPATCHER_KILLED, assert_healthy, wait_until
+from harness.health import DISPATCHER_KILLED, assert_healthy, wait_until, wait_until_replaced
 from harness.plain import while_the_dispatcher_is_away
 from harness.wire import Closed, LoginFailed, QueryFailed, Wire
 
@@ -155,18 +155,16 @@ class Events:
         wait_until(self.cluster.dispatcher_pids, what="a dispatcher")
         return self.cluster.dispatcher_pids()[0]
 
-    def until_replaced(self, old: int) -> None:
-        wait_until(lambda: self.cluster.dispatcher_pids() not in ([], [old]), what="the next dispatcher")
+    def end(self, by: signal.Signals) -> None:
+        old = self.dispatcher()
+        os.kill(old, by)
+        wait_until_replaced(self.cluster, old)
 
     def killed(self) -> None:
-        old = self.dispatcher()
-        os.kill(old, signal.SIGKILL)
-        self.until_replaced(old)
+        self.end(signal.SIGKILL)
 
     def asked_to_end(self) -> None:
-        old = self.dispatcher()
-        os.kill(old, signal.SIGTERM)
-        self.until_replaced(old)
+        self.end(signal.SIGTERM)
 
     def killed_while_it_starts(self) -> None:
         self.killed()

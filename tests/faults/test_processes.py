@@ -23,6 +23,7 @@ from harness.health import (
     stop,
     wait_for_next_dispatcher,
     wait_until,
+    wait_until_replaced,
 )
 from harness.plain import counts_descriptors, while_the_dispatcher_is_away
 from harness.processes import ITS_PROCESS, processes_in
@@ -324,7 +325,7 @@ def test_session_queued_at_dead_dispatcher_is_served_by_the_next_one(make_cluste
         wait_until(lambda: cluster.sql("SELECT waiting FROM pg_baton_pools") == [(1,)], what="one waits")
         (old,) = cluster.dispatcher_pids()
         os.kill(old, signal.SIGKILL)
-        wait_until(lambda: cluster.dispatcher_pids() not in ([], [old]), what="the next dispatcher")
+        wait_until_replaced(cluster, old)
         lock.execute("SELECT pg_advisory_unlock(7)")
         assert [m.type for m in busy.until_ready(20)] == ["T", "D", "C", "Z"]
         assert [m.row() for m in queued.until_ready(20) if m.type == "D"] == [[b"queued"]]

@@ -29,9 +29,14 @@ def wait_until(check, timeout_s: float = SETTLE_TIMEOUT_S, what: str = "") -> No
         time.sleep(0.05)
 
 
+def wait_until_replaced(cluster: Cluster, old: int) -> None:
+    """Waits until there is another dispatcher than this one, which may not serve yet."""
+    wait_until(lambda: cluster.dispatcher_pids() not in ([], [old]), what="a new dispatcher")
+
+
 def wait_for_next_dispatcher(cluster: Cluster, old: int) -> int:
     """Waits until another dispatcher than this one serves; returns its process ID."""
-    wait_until(lambda: cluster.dispatcher_pids() not in ([], [old]), what="a new dispatcher")
+    wait_until_replaced(cluster, old)
     cluster.wait_pool_ready()
     (new,) = cluster.dispatcher_pids()
     return new

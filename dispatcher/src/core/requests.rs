@@ -32,8 +32,8 @@ impl Core {
 
     /// A session of an earlier dispatcher goes on under its name: limits do not concern it, as it
     /// has come in. `holder`: the slot of the backend that has it, and what is expected of that; the
-    /// backend leaves, and gives the session back before. False if the session's slot is not free, or the backend's has
-    /// another backend.
+    /// backend leaves, and gives the session back before. False if the session's slot is not free,
+    /// or the backend's has another backend.
     pub fn adopt_session(
         &mut self,
         number: u32,

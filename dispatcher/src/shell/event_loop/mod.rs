@@ -40,6 +40,7 @@ use super::parameters::Parameters;
 use super::scheduler::adopt::Adoptable;
 use super::scheduler::Scheduler;
 use super::sys::epoll::{self, Epoll, Event, IN};
+use super::sys::keeper::Ledger;
 use super::sys::process;
 use crate::core::{Event as Happened, Now};
 use clients::LongPackets;
@@ -211,7 +212,7 @@ impl Dispatcher {
             self.look_at_others();
             info!("{adopted} sessions of an earlier dispatcher go on");
         }
-        if let Some(ledger) = self.keeper.as_ref().map(|keeper| keeper.ledger) {
+        if let Some(ledger) = self.ledger() {
             ledger.set_ports(self.ports.descriptors());
             if let Err(error) = keeper::listen(ledger) {
                 warn!("sessions end with this process, its keeper has no socket: {error}");
@@ -225,8 +226,12 @@ impl Dispatcher {
 
     /// Do sockets of this process outlive it, so that it must not close them?
     pub fn is_outlived(&self) -> bool {
-        let ledger = self.keeper.as_ref().map(|keeper| keeper.ledger);
-        self.is_replaced && ledger.is_some_and(|ledger| ledger.is_followed())
+        self.is_replaced && self.ledger().is_some_and(|ledger| ledger.is_followed())
+    }
+
+    /// What the keeper is told.
+    fn ledger(&self) -> Option<Ledger> {
+        self.keeper.as_ref().map(|keeper| keeper.ledger)
     }
 
     /// Microseconds from the start of the dispatcher to this time.

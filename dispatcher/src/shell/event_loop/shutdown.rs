@@ -159,8 +159,8 @@ impl Dispatcher {
             return;
         }
         info!("shutting down: {why}");
-        if let Some(keeper) = &self.keeper {
-            keeper.ledger.follows(false);
+        if let Some(ledger) = self.ledger() {
+            ledger.follows(false);
         }
         self.server.stopping_since_us = Some(self.now.us);
         self.ports.close();

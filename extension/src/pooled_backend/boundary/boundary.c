@@ -442,8 +442,7 @@ answered(char status, bool ready)
 		if (unlikely(baton_unnamed_is_put_off()) &&
 			(BatonSelf.control < 0 || baton_input_is_buffered()))
 			baton_unnamed_make(NULL, 0);
-		if (BatonSelf.control < 0 && !baton_adopted() &&
-			(status != 'I' || baton_input_is_buffered()))
+		if (BatonSelf.control < 0 && baton_input_is_buffered())
 		{
 			/* as an ordinary connection does */
 			baton_socket_expect_waits();

@@ -517,6 +517,14 @@ will_tell(uint64 session)
 	baton_identity((uint32) session)->told++;
 }
 
+/* Likewise; the message, and the changes before it, are kept until it has. */
+static void
+will_tell_again(uint64 session, uint16 kind, const char *payload, int length)
+{
+	will_tell(session);
+	baton_unheard_add(session, kind, payload, length);
+}
+
 /* Sends a message to the dispatcher; the control socket shows its death. */
 static void
 tell(uint16 type, uint64 session, const char *payload, Size length)
@@ -607,9 +615,7 @@ greet(const BatonSessionRecord *record)
 	baton_wire_u32(&payload, notices.len);
 	appendBinaryStringInfo(&payload, notices.data, notices.len);
 	appendBinaryStringInfo(&payload, reported.data, reported.len);
-	will_tell(record->id);
-	baton_unheard_add(record->id, baton_identity((uint32) record->id)->told,
-					  BATON_MSG_GREETED, payload.data, payload.len);
+	will_tell_again(record->id, BATON_MSG_GREETED, payload.data, payload.len);
 	baton_delta_send(BatonSelf.control, record->id);
 	tell(BATON_MSG_GREETED, record->id, payload.data, payload.len);
 
@@ -945,11 +951,7 @@ baton_session_release(uint32 state_after, bool tell_always)
 	baton_idle_timeouts_end();
 
 	if (news)
-	{
-		will_tell(session);
-		baton_unheard_add(session, baton_identity((uint32) session)->told,
-						  BATON_MSG_RELEASE, NULL, 0);
-	}
+		will_tell_again(session, BATON_MSG_RELEASE, NULL, 0);
 	baton_delta_send(BatonSelf.control, session);
 
 	slot->state = BATON_STATE_IDLE;
@@ -997,9 +999,7 @@ baton_session_bounce(uint64 session, int fd)
 	{
 		/* if this dispatcher dies, the next one asks this backend for it */
 		baton_session_slot(session)->last_backend = BatonSelf.slot_index + 1;
-		will_tell(session);
-		baton_unheard_add(session, baton_identity((uint32) session)->told,
-						  BATON_MSG_RELEASE, NULL, 0);
+		will_tell_again(session, BATON_MSG_RELEASE, NULL, 0);
 	}
 	tell(BATON_MSG_RELEASE, session, NULL, 0);
 	BatonSelf.in_hand = 0;

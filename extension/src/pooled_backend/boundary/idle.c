@@ -173,11 +173,16 @@ is_adopter(int fd)
 		pg_atomic_read_u64(baton_atomic_u64(BatonSelf.slot->attach_token)) == (uint64) peer.pid;
 }
 
-bool
-baton_adopted(void)
+/*
+ * The dispatcher has died.  Returns true if another one has adopted this
+ * backend, which is a pooled one again from here on.
+ */
+static bool
+is_adopted(void)
 {
 	BatonBackendSlot *slot = BatonSelf.slot;
 	StringInfoData hello;
+	bool		is_sent;
 	int			fd;
 
 	if (slot->pid != (uint32) MyProcPid || slot->attach_token == 0)
@@ -190,14 +195,14 @@ baton_adopted(void)
 	baton_wire_u32(&hello, BATON_LAYOUT_VERSION);
 	baton_wire_u32(&hello, BatonSelf.slot_index);
 	baton_unheard_sessions(&hello);
-	if (!is_adopter(fd) ||
-		!baton_channel_send(fd, BATON_MSG_HELLO_AGAIN, baton_session_held(), hello.data, hello.len))
+	is_sent = is_adopter(fd) &&
+		baton_channel_send(fd, BATON_MSG_HELLO_AGAIN, baton_session_held(), hello.data, hello.len);
+	pfree(hello.data);
+	if (!is_sent)
 	{
-		pfree(hello.data);
 		close(fd);
 		return false;
 	}
-	pfree(hello.data);
 	BatonSelf.control = fd;
 	ReserveExternalFD();
 	/* the numbers of pools and tenants are the new dispatcher's */
@@ -448,8 +453,8 @@ assignments_handle(uint32 cause)
  * take the backend with a compare-and-swap to ASSIGNED; the backend claims
  * itself by a compare-and-swap to BUSY. The side whose compare-and-swap fails
  * obeys the other. A backend with nothing to do sleeps on one wait set;
- * nothing here polls. When the dispatcher's end is closed, the backend
- * disconnects for good.
+ * nothing here polls. When the dispatcher's end is closed, the backend waits
+ * here for its client and for the next dispatcher (is_adopted).
  *
  * pass_baton() and the wait are modelled with the dispatcher's side, alone and
  * with a second backend at the queue, in
@@ -539,7 +544,7 @@ wait_in_transaction(void)
 	for (;;)
 	{
 		if (BatonSelf.control < 0)
-			(void) baton_adopted();
+			(void) is_adopted();
 		baton_terminate_check(baton_session_held());
 		if (InterruptPending)
 			handle_interrupts();
@@ -803,7 +808,7 @@ wait_for_session(void)
 		if (BatonSelf.control < 0)
 		{
 			look_for_cause = true;
-			if (!baton_adopted() && baton_session_held() == 0 &&
+			if (!is_adopted() && baton_session_held() == 0 &&
 				(!baton_unheard_any() || baton_monotonic_us() - gone_since_us > PATIENCE_US))
 				proc_exit(0);
 		}

@@ -32,12 +32,6 @@ extern void baton_batch_scheduling_end(void);
 extern void baton_idle_start(void);
 
 /*
- * The dispatcher has died.  Returns true if another one has adopted this
- * backend, which is a pooled one again from here on.
- */
-extern bool baton_adopted(void);
-
-/*
  * Waits until the client of the session in place (which may be another session
  * by then) has begun to send; the transaction status has just been sent.
  * Returns true if the protocol messages appended to `messages` must be read

@@ -444,7 +444,7 @@ drop_heard(void)
 }
 
 void
-baton_unheard_add(uint64 session, uint32 told, uint16 kind, const char *payload, int length)
+baton_unheard_add(uint64 session, uint16 kind, const char *payload, int length)
 {
 	int			changes = initialised && session == baton_session_held() ? collected.len : 0;
 	Size		size = (Size) changes + length;
@@ -458,7 +458,7 @@ baton_unheard_add(uint64 session, uint32 told, uint16 kind, const char *payload,
 	if (one == NULL)
 		return;
 	one->session = session;
-	one->told = told;
+	one->told = baton_identity((uint32) session)->told;
 	one->kind = kind;
 	one->changes = changes;
 	one->payload = length;

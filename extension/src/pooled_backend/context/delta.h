@@ -76,10 +76,10 @@ extern void baton_delta_drop(void);
 
 /*
  * The collected changes of `session`, if it is the one in place, are about to
- * be sent, and after them a message of that kind. `told`: of the session's
- * identity.
+ * be sent, and after them a message of that kind, which `told` of its identity
+ * counts already.
  */
-extern void baton_unheard_add(uint64 session, uint32 told, uint16 kind,
+extern void baton_unheard_add(uint64 session, uint16 kind,
 							  const char *payload, int length);
 
 /* Are there any? */
@@ -88,7 +88,7 @@ extern bool baton_unheard_any(void);
 /* Appends a u32 count, and their sessions, as HELLO_AGAIN names them. */
 extern void baton_unheard_sessions(StringInfo into);
 
-/* Sends them again, to the next dispatcher, which HELLO_AGAIN has named them. */
+/* Sends them again, to the dispatcher to which HELLO_AGAIN has named them. */
 extern void baton_unheard_tell(int fd);
 
 /* ----------------------------------------------------------------

@@ -132,6 +132,22 @@ def test_each_client_is_warned_of_what_is_wrong(server, what):
         server.sql("DROP ROLE warned")
 
 
+def test_no_client_is_warned_of_what_was_put_right_while_its_backend_started(make_cluster):
+    """post_auth_delay: the backend has checked its database, and sleeps before it attaches."""
+    server = make_cluster(parameters={"post_auth_delay": "1s"})
+    server.sql("CREATE DATABASE for_warned")
+    do, undo = WARNED_OF["collations"]
+    with psycopg.connect(server.direct(), autocommit=True) as admin:
+        admin.execute(do)
+        wire = Wire.open(HOST, server.pool_port)
+        wire.send(startup({"user": "postgres", "database": "for_warned"}))
+        wait_until(lambda: "a version was recorded" in server.log(), what="a backend is warned")
+        admin.execute(undo)
+    wire.until_ready()
+    assert visit(server.pool_port, "postgres", "for_warned") == visit(server.port, "postgres", "for_warned")
+    wire.close()
+
+
 TAKEN_AWAY = {
     "a_role": ("GRANT grp TO someone", "REVOKE grp FROM someone", "-c role=grp"),
     "a_parameter": (

@@ -266,6 +266,7 @@ baton_attach_authenticated(Port *port, int status)
 	{
 		/* process_settings (postinit.c) runs after authentication */
 		baton_role_settings_note();
+		baton_opening_notices_begin();
 		opening_authenticated();
 		baton_boundary_install(attach);
 		baton_functions_begin();

@@ -74,7 +74,7 @@ static bool starting = true;
 static bool becoming = false;	/* settings are being applied: another role's,
 								 * or its own again */
 static List *notices = NIL;
-static bool database_changed = false;	/* since the warnings */
+static bool database_changed = false;	/* since the login of the backend */
 
 static char *
 copy_of(const char *text)
@@ -147,11 +147,16 @@ note_change(Datum argument, int cache, uint32 hash)
 }
 
 void
+baton_opening_notices_begin(void)
+{
+	/* now: afterwards, a change between the warning and then would be missed */
+	CacheRegisterSyscacheCallback(DATABASEOID, note_change, (Datum) 0);
+}
+
+void
 baton_opening_notices_end(void)
 {
 	starting = false;
-	if (any_of_database())
-		CacheRegisterSyscacheCallback(DATABASEOID, note_change, (Datum) 0);
 }
 
 bool

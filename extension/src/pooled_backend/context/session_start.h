@@ -20,6 +20,9 @@
  * ----------------------------------------------------------------
  */
 
+/* The backend is authenticated: CheckMyDatabase (postinit.c) runs after that. */
+extern void baton_opening_notices_begin(void);
+
 /* Called from emit_log_hook (pg_baton.c). */
 extern void baton_opening_notices_log(ErrorData *edata);
 

@@ -232,7 +232,7 @@ class Server:
             tuple(
                 pid
                 for pid, words in found.items()
-                if words[0].endswith("baton-dispatcher") or words[1:2] == ["dispatcher"]
+                if words[0].endswith(("baton-dispatcher", "baton-relay")) or words[1:2] == ["dispatcher"]
             ),
         )
 

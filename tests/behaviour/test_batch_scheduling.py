@@ -12,11 +12,11 @@ import os
 import subprocess
 import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import psycopg
 import pytest
 from harness.certificates import Authority, make_secure
+from harness.relays import relay_threads
 
 pytestmark = pytest.mark.pool_only
 
@@ -63,13 +63,7 @@ def backends(server) -> list[int]:
 
 
 def relays(server) -> list[int]:
-    """The relay threads; other threads of the dispatcher come and go."""
-    found = []
-    for thread in Path(f"/proc/{server.dispatcher_pids()[0]}/task").iterdir():
-        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
-            if (thread / "comm").read_text().startswith("tls-"):
-                found.append(int(thread.name))
-    return found
+    return [int(thread.name) for thread in relay_threads(server.relay_pids())]
 
 
 def policy_of(process: int) -> int | None:

@@ -15,7 +15,6 @@ import pytest
 from harness.account import server_program
 from harness.authenticators import program
 from harness.health import wait_until
-from harness.plain import while_the_dispatcher_is_away
 from harness.ports import HOST, free_port
 from selenium import webdriver
 from selenium.webdriver.chrome.service import Service
@@ -176,7 +175,6 @@ def test_page_is_used_by_keys_and_asks_no_other_host(watched):
         assert [line for line in page.driver.get_log("browser") if line["level"] == "SEVERE"] == []
 
 
-@while_the_dispatcher_is_away
 def test_page_tells_of_refusals_restarts_and_goes_on(watched):
     """A refused login and another dispatcher are events; the page comes back after the server's restart."""
     cluster, connect, page = watched

@@ -14,7 +14,6 @@ import psycopg
 import pytest
 from harness.account import run_as_server_user, server_major
 from harness.health import wait_until, wait_until_replaced
-from harness.plain import while_the_dispatcher_is_away
 from harness.wire import GSSENC_REQUEST, Wire, cancel, query, startup
 
 HBA = [
@@ -210,7 +209,6 @@ def test_its_end_is_seen(native):
     wait_until(lambda: modes(native) == [], what="no native session is left")
 
 
-@while_the_dispatcher_is_away
 @pytest.mark.pool_only
 def test_a_native_session_outlives_its_dispatcher(make_cluster):
     import os

@@ -14,7 +14,6 @@ import psycopg
 import pytest
 from harness.account import server_program
 from harness.health import Load, wait_until
-from harness.plain import while_the_dispatcher_is_away
 from harness.wire import Wire, query
 
 pytestmark = pytest.mark.pool_only
@@ -356,7 +355,6 @@ def test_no_client_sees_an_error_through_50_pauses(cluster):
     assert not errors
 
 
-@while_the_dispatcher_is_away
 def test_a_pause_ends_with_its_dispatcher(cluster):
     with psycopg.connect(cluster.pool(user="app"), autocommit=True) as dedicated:
         dedicated.execute("LISTEN something")

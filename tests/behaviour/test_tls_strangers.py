@@ -16,6 +16,7 @@ from harness.certificates import Authority, client_hello, make_secure
 from harness.cluster import HOST
 from harness.health import wait_until
 from harness.processes import memory_kb
+from harness.relays import relay_threads
 from harness.wire import SSL_REQUEST, Wire, query, startup, sync
 
 pytestmark = pytest.mark.one_major
@@ -41,13 +42,13 @@ def server(run, authority):
     cluster.finish()
 
 
-def dispatcher(server) -> int:
-    (found,) = server.dispatcher_pids()
-    return found
+def memory(server) -> int:
+    """Of the dispatcher and its relays, in kB."""
+    return sum(memory_kb(pid) for pid in server.dispatcher_pids() + server.relay_pids())
 
 
 def descriptors(server) -> int:
-    return len(os.listdir(f"/proc/{dispatcher(server)}/fd"))
+    return sum(len(os.listdir(f"/proc/{pid}/fd")) for pid in server.dispatcher_pids() + server.relay_pids())
 
 
 def held(server, wires) -> int:
@@ -87,13 +88,13 @@ STRANGERS = {
 @pytest.mark.parametrize("kind", STRANGERS)
 def test_client_with_unfinished_handshake_is_cut_off_in_time(server, kind):
     is_served(server)
-    before, memory = descriptors(server), memory_kb(dispatcher(server))
+    before, memory_before = descriptors(server), memory(server)
     strangers = [knock(server) for _ in range(200)]
     for stranger in strangers:
         stranger.sendall(STRANGERS[kind](client_hello()))
     is_served(server)
     # OpenSSL's buffers for a handshake, and no more
-    assert memory_kb(dispatcher(server)) - memory < len(strangers) * 128
+    assert memory(server) - memory_before < len(strangers) * 128
     for stranger in strangers:
         while stranger.recv(65536):
             pass
@@ -190,21 +191,15 @@ def test_data_among_many_changes_of_keys_changes_nothing(server):
     is_served(server)
 
 
-def relay_threads(server) -> int:
-    tasks = Path(f"/proc/{dispatcher(server)}/task").iterdir()
-    count = sum((task / "comm").read_text().startswith("tls-") for task in tasks)
-    assert count > 0
-    return count
-
-
 @pytest.mark.skipif(
     "libasan" in os.environ.get("BATON_TEST_PRELOAD", ""), reason="AddressSanitizer keeps what was freed"
 )
 def test_slow_reader_slows_no_other_client_and_gets_all_rows(server):
     rows, wide = 3000, 10_000
     # a slow reader for each relay thread: the threads get clients in turn, so no thread is without a slow reader
-    slow = [Wire.open("127.0.0.1", server.pool_port).secure() for _ in range(relay_threads(server))]
-    memory = memory_kb(dispatcher(server))
+    slow = [Wire.open("127.0.0.1", server.pool_port).secure()]
+    slow += [Wire.open("127.0.0.1", server.pool_port).secure() for _ in relay_threads(server.relay_pids())[1:]]
+    before = memory(server)
     for wire in slow:
         wire.log_in("postgres", "postgres")
         wire.send(query(f"SELECT repeat('x', {wide}) FROM generate_series(1, {rows})"))
@@ -215,8 +210,8 @@ def test_slow_reader_slows_no_other_client_and_gets_all_rows(server):
             session.execute("SELECT 1")
     # this measures no speed: a blocked session would wait for ever
     assert time.monotonic() - started < 60
-    # 60 MB wait in the backends, not in the dispatcher
-    assert memory_kb(dispatcher(server)) - memory < 4096
+    # 60 MB wait in the backends, not in the relays
+    assert memory(server) - before < 4096
     for wire in slow:
         assert sum(message.type == "D" for message in wire.until_ready()) == rows
         wire.finish()
@@ -294,11 +289,11 @@ def test_an_idle_session_costs_little(make_cluster, authority, kind):
         return wire
 
     warm = [come_in() for _ in range(20)]
-    before = memory_kb(dispatcher(server))
+    before = memory(server)
     idle = [come_in() for _ in range(MANY_IDLE)]
 
     def cost() -> float:
-        return (memory_kb(dispatcher(server)) - before) / len(idle)
+        return (memory(server) - before) / len(idle)
 
     wait_until(lambda: cost() < MOST_OF_IDLE[kind], 60, what="an idle session's memory is small")
     for what in ("1", "2"):

@@ -19,7 +19,6 @@ import pytest
 from harness.control_memory import ControlMemory, constant
 from harness.debugger import needs_gdb
 from harness.health import assert_healthy, stop, wait_until
-from harness.plain import while_the_dispatcher_is_away
 from harness.wire import Closed, Wire, query, startup
 
 HOST = "127.0.0.1"
@@ -108,7 +107,6 @@ def much_to_tell(cluster) -> Iterator[Wire]:
         yield session
 
 
-@while_the_dispatcher_is_away
 def test_backend_without_room_to_send_holds_up_no_barrier(cluster):
     with much_to_tell(cluster) as session:
         with dispatcher_stopped(cluster):
@@ -119,7 +117,6 @@ def test_backend_without_room_to_send_holds_up_no_barrier(cluster):
 
 
 @pytest.mark.parametrize("by", ["its process", "its session"])
-@while_the_dispatcher_is_away
 def test_backend_without_room_to_send_ends_when_terminated(cluster, by):
     with much_to_tell(cluster) as session:
         with dispatcher_stopped(cluster):
@@ -133,7 +130,6 @@ def test_backend_without_room_to_send_ends_when_terminated(cluster, by):
     assert_healthy(cluster)
 
 
-@while_the_dispatcher_is_away
 def test_backend_without_room_to_send_ends_when_the_server_stops(cluster):
     with much_to_tell(cluster) as session:
         (dispatcher,) = cluster.dispatcher_pids()

@@ -15,10 +15,9 @@ import traceback
 import pytest
 from harness.cluster import HOST, SUPERUSER
 from harness.health import DISPATCHER_KILLED, assert_healthy, wait_until, wait_until_replaced
-from harness.plain import while_the_dispatcher_is_away
 from harness.wire import Closed, LoginFailed, QueryFailed, Wire
 
-pytestmark = [pytest.mark.pool_only, while_the_dispatcher_is_away]
+pytestmark = pytest.mark.pool_only
 
 SECONDS = float(os.environ.get("BATON_TEST_CHAOS_S", "12"))
 CLIENTS = 12

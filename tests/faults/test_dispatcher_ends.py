@@ -7,7 +7,6 @@ import signal
 
 import pytest
 from harness.health import Load, assert_healthy, wait_for_next_dispatcher, wait_until
-from harness.plain import while_the_dispatcher_is_away
 from harness.processes import processes_in
 from harness.wire import Wire, query
 
@@ -25,7 +24,6 @@ def cluster(make_cluster):
     return cluster
 
 
-@while_the_dispatcher_is_away
 def test_sigterm_to_dispatcher_waits_for_no_transaction(cluster):
     """Another dispatcher serves; sessions on backends go on, and so do idle ones."""
     (old,) = cluster.dispatcher_pids()
@@ -49,7 +47,6 @@ def test_sigterm_to_dispatcher_waits_for_no_transaction(cluster):
     assert_healthy(cluster)
 
 
-@while_the_dispatcher_is_away
 def test_sigterm_to_dispatcher_under_load_loses_no_transaction(cluster):
     cluster.sql("CREATE TABLE finished (a int)")
     with Load(cluster, 10) as load:

@@ -24,7 +24,6 @@ from harness.health import (
     wait_for_next_dispatcher,
     wait_until,
 )
-from harness.plain import while_the_dispatcher_is_away
 from harness.processes import processes_in
 from harness.wire import Wire
 
@@ -120,7 +119,6 @@ def test_descriptor_of_kept_program_reaches_no_started_program(cluster, program)
     assert not any("baton-dispatcher" in target for target in own), own
 
 
-@while_the_dispatcher_is_away
 def test_newer_program_of_one_layout_waits_and_is_told_of(cluster, program, run):
     """doctor names `baton upgrade`, which replaces the dispatcher and says what happened."""
     assert_serves(cluster)
@@ -162,7 +160,6 @@ def test_only_superusers_replace_the_dispatcher_by_sql(cluster):
             watcher.execute("SELECT pg_baton_restart_dispatcher()")
 
 
-@while_the_dispatcher_is_away
 def test_restart_by_sql_takes_parameters_and_keeps_transactions(make_cluster):
     """Asked by a session of the pool, too, whose own dispatcher goes."""
     cluster = make_cluster(parameters={"pg_baton.max_backends": 3})
@@ -191,7 +188,6 @@ def watched(make_cluster):
     return cluster
 
 
-@while_the_dispatcher_is_away
 def test_dispatcher_that_is_stopped_is_replaced(watched):
     watched.expect_in_log(DISPATCHER_KILLED)
     (old,) = watched.dispatcher_pids()

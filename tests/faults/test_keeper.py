@@ -19,7 +19,6 @@ from harness.health import (
     wait_until,
     wait_until_replaced,
 )
-from harness.plain import while_the_dispatcher_is_away
 from harness.processes import processes_in
 from harness.wire import Closed, QueryFailed, Wire, query
 
@@ -65,7 +64,6 @@ def kill(cluster) -> int:
     return old
 
 
-@while_the_dispatcher_is_away
 @pytest.mark.parametrize("by", [signal.SIGKILL, signal.SIGTERM], ids=lambda by: by.name)
 def test_idle_sessions_keep_their_state(cluster, crowd, by):
     known = [Known(wire, number) for number, wire in enumerate(crowd(cluster, 20))]
@@ -82,7 +80,6 @@ def test_idle_sessions_keep_their_state(cluster, crowd, by):
     assert_healthy_without(cluster, [session.wire for session in known])
 
 
-@while_the_dispatcher_is_away
 def test_cancel_key_and_termination_reach_an_adopted_session(cluster, crowd):
     adopted, ended, *_ = crowd(cluster, 8)
     old = kill(cluster)
@@ -115,7 +112,6 @@ def wait_until_ended(cluster, backends: set[int]) -> None:
     wait_until(lambda: backends.isdisjoint(pid for (pid,) in cluster.sql(there)), what="their backends have ended")
 
 
-@while_the_dispatcher_is_away
 def test_session_on_a_backend_goes_back_to_the_pool(cluster, crowd):
     """An idle one at once, without a word of its client; the others when their transactions end."""
     known = [Known(wire, number) for number, wire in enumerate(crowd(cluster, 3))]
@@ -142,7 +138,6 @@ def test_session_on_a_backend_goes_back_to_the_pool(cluster, crowd):
     assert_healthy_without(cluster, [session.wire for session in known])
 
 
-@while_the_dispatcher_is_away
 def test_dedicated_session_listens_on(cluster, crowd):
     listens, notifies = crowd(cluster, 2)
     listens.query("LISTEN here")
@@ -157,7 +152,6 @@ def test_dedicated_session_listens_on(cluster, crowd):
     assert_healthy_without(cluster, [listens, notifies])
 
 
-@while_the_dispatcher_is_away
 def test_cancel_key_reaches_a_statement_that_runs_since_before(cluster, crowd):
     (runs,) = crowd(cluster, 1)
     runs.send(query("SELECT pg_sleep(60)"))
@@ -171,7 +165,6 @@ def test_cancel_key_reaches_a_statement_that_runs_since_before(cluster, crowd):
     assert_healthy_without(cluster, [runs])
 
 
-@while_the_dispatcher_is_away
 def test_client_that_leaves_before_its_backend_is_adopted_leaves_nothing(cluster, crowd):
     wires = crowd(cluster, 3)
     for wire in wires:
@@ -184,7 +177,6 @@ def test_client_that_leaves_before_its_backend_is_adopted_leaves_nothing(cluster
     assert_healthy(cluster)
 
 
-@while_the_dispatcher_is_away
 def test_request_sent_while_no_dispatcher_is_there_is_answered_once(cluster, crowd):
     wires = crowd(cluster, 12)
     old = kill(cluster)
@@ -197,7 +189,6 @@ def test_request_sent_while_no_dispatcher_is_there_is_answered_once(cluster, cro
     assert_healthy_without(cluster, wires)
 
 
-@while_the_dispatcher_is_away
 def test_dispatchers_killed_one_after_the_other_lose_nothing(cluster, crowd):
     """Each at another moment of its start: before, while and after it adopts."""
     known = [Known(wire, number) for number, wire in enumerate(crowd(cluster, 40))]
@@ -212,7 +203,6 @@ def test_dispatchers_killed_one_after_the_other_lose_nothing(cluster, crowd):
     assert_healthy_without(cluster, [session.wire for session in known])
 
 
-@while_the_dispatcher_is_away
 def test_dispatcher_killed_under_load_costs_no_session(cluster):
     with Load(cluster, 12) as load:
         for _ in range(4):
@@ -223,7 +213,6 @@ def test_dispatcher_killed_under_load_costs_no_session(cluster):
     assert_healthy(cluster)
 
 
-@while_the_dispatcher_is_away
 def test_change_that_was_reported_is_never_lost(cluster):
     """A transaction ends with another setting; the session has it, whenever the dispatcher dies."""
     wrong: list[tuple[str, str]] = []
@@ -261,7 +250,6 @@ def test_change_that_was_reported_is_never_lost(cluster):
     assert_healthy(cluster)
 
 
-@while_the_dispatcher_is_away
 @pytest.mark.parametrize("kills", [1, 2])
 def test_change_that_was_not_stored_is_told_to_the_next_dispatcher(make_cluster, kills):
     """A backend gives the session back to a dispatcher that is stopped, and then dies."""
@@ -290,7 +278,6 @@ def keeper_of(cluster) -> int:
     return keepers[0] if len(keepers) == 1 else 0
 
 
-@while_the_dispatcher_is_away
 def test_another_keeper_takes_the_place_of_one_that_has_died(cluster, crowd):
     known = [Known(wire, number) for number, wire in enumerate(crowd(cluster, 12))]
     for _ in range(2):
@@ -303,7 +290,6 @@ def test_another_keeper_takes_the_place_of_one_that_has_died(cluster, crowd):
     assert_healthy_without(cluster, [session.wire for session in known])
 
 
-@while_the_dispatcher_is_away
 def test_sessions_end_with_the_dispatcher_if_the_keeper_has_died(cluster, crowd):
     wires = crowd(cluster, 12)
     for wire in wires:

@@ -25,7 +25,7 @@ from harness.health import (
     wait_until,
     wait_until_replaced,
 )
-from harness.plain import counts_descriptors, while_the_dispatcher_is_away
+from harness.plain import counts_descriptors
 from harness.processes import ITS_PROCESS, processes_in
 from harness.wire import Closed, LoginFailed, Wire, copy_data, query, startup
 
@@ -211,7 +211,6 @@ def test_dispatcher_killed_without_clients_is_replaced(cluster):
     assert_healthy(cluster)
 
 
-@while_the_dispatcher_is_away
 def test_dispatcher_killed_under_load(cluster):
     """The server is unharmed, a running transaction finishes, a new dispatcher
     serves within seconds, nothing spins or leaks."""
@@ -240,7 +239,6 @@ def test_dispatcher_killed_under_load(cluster):
     wait_until(lambda: cluster.sql(named)[0][0] <= 4, what="no more backends than the pool may have")
 
 
-@while_the_dispatcher_is_away
 def test_session_in_first_transaction_outlives_the_dispatcher(cluster):
     """Its backend would give it back at the transaction's end, but the dispatcher that would take it has ended."""
     cluster.expect_in_log(DISPATCHER_KILLED)
@@ -258,7 +256,6 @@ def test_session_in_first_transaction_outlives_the_dispatcher(cluster):
     assert_healthy(cluster)
 
 
-@while_the_dispatcher_is_away
 @pytest.mark.parametrize("begin", [False, True], ids=["alone", "in a transaction"])
 def test_session_within_ignored_message_outlives_the_dispatcher(cluster, begin):
     cluster.expect_in_log(DISPATCHER_KILLED)
@@ -307,7 +304,6 @@ def test_starting_backend_leaves_its_slot_to_the_next_dispatcher(make_cluster):
     assert_healthy(cluster)
 
 
-@while_the_dispatcher_is_away
 def test_session_queued_at_dead_dispatcher_is_served_by_the_next_one(make_cluster):
     cluster = make_cluster(parameters={"pg_baton.max_backends": 1})
     cluster.sql("CREATE EXTENSION pg_baton")
@@ -342,7 +338,6 @@ def replace_dispatcher(cluster) -> None:
     wait_for_next_dispatcher(cluster, old)
 
 
-@while_the_dispatcher_is_away
 def test_unresponsive_dispatcher_does_not_stop_the_server(cluster):
     (pid,) = cluster.dispatcher_pids()
     with login(cluster) as session:

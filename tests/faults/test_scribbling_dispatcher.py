@@ -15,12 +15,11 @@ from harness.arena_memory import ArenaMemory
 from harness.control_memory import ControlMemory, constant, structure
 from harness.debugger import needs_gdb, stopped_at
 from harness.health import assert_healthy, stop, wait_until
-from harness.plain import while_the_dispatcher_is_away
 from harness.wire import Closed, Message, QueryFailed, Wire, parse, query, sync
 
 HOST = "127.0.0.1"
 
-pytestmark = [pytest.mark.pool_only, while_the_dispatcher_is_away]
+pytestmark = pytest.mark.pool_only
 
 NUMBERS = (0, 1, 7, 0x7FFFFFFF, 0xFFFFFFF8)
 

@@ -401,7 +401,7 @@ class Cluster:
         if self.by_tls and self.parameters.get("ssl") == "on":
             # The server's own port, too: connections that are compared with each other use TLS alike.
             for port in (self.pool_port, self.port):
-                SECURE_PORTS[port] = self.dispatcher_pids
+                SECURE_PORTS[port] = lambda: self.dispatcher_pids() + self.relay_pids()
         self._wait_ready(self.port)
         if self.pooled and wait_for_pool:
             self.wait_pool_ready()
@@ -449,6 +449,10 @@ class Cluster:
     def dispatcher_pids(self) -> list[int]:
         """The dispatchers of this cluster."""
         return [p.pid for p in processes.processes_in(self.data) if re.search(r"(^|/)baton-dispatcher", p.command)]
+
+    def relay_pids(self) -> list[int]:
+        """The processes of TLS relays: the dispatcher's, and those of earlier ones that still have clients."""
+        return [p.pid for p in processes.processes_in(self.data) if p.command.startswith("baton-relay")]
 
     def processes(self) -> list[processes.Process]:
         return processes.processes_in(self.data)

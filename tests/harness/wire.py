@@ -409,8 +409,7 @@ class Wire:
         decrypted, the unread bytes of all sessions of the cluster."""
         waiting = self._unread_at_its_end()
         if waiting == 0 and isinstance(self.sock, ssl.SSLSocket):
-            (dispatcher,) = SECURE_PORTS[self.sock.getpeername()[1]]()
-            return unread_behind(dispatcher)
+            return unread_behind(SECURE_PORTS[self.sock.getpeername()[1]]())
         return waiting
 
     def _unread_at_its_end(self) -> int | None:

@@ -75,6 +75,10 @@ pub fn set_most_wait_us(most_wait_us: u64) {
     MOST_WAIT_US.store(most_wait_us, Relaxed);
 }
 
+pub fn most_wait_us() -> u64 {
+    MOST_WAIT_US.load(Relaxed)
+}
+
 /// The scheduling policy of one thread. It ends with the thread, as the policy does.
 pub struct BatchScheduling {
     /// The policy cannot be changed, or was set from outside.

@@ -30,9 +30,11 @@ pub enum Source {
     /// The epoll of another thread has events.
     Sessions,
     Console,
+    /// The process of TLS relays.
+    Relays,
 }
 
-const SOURCES: [Source; 14] = [
+const SOURCES: [Source; 15] = [
     Source::Listener,
     Source::ControlListener,
     Source::Control,
@@ -47,6 +49,7 @@ const SOURCES: [Source; 14] = [
     Source::Wake,
     Source::Sessions,
     Source::Console,
+    Source::Relays,
 ];
 const NUMBER_BITS: u32 = 24;
 

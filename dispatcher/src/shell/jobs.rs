@@ -12,8 +12,6 @@
 use crate::protocol::auth::server::PasswordJob;
 use crate::shell::sessions::sockets::Origin;
 use crate::shell::sys::process;
-use crate::shell::tls::context::ServerContext;
-use crate::shell::tls::threads::Handshake;
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, VecDeque};
 use std::io;
@@ -47,13 +45,6 @@ pub enum Done {
         login: u32,
         serial: u64,
         matches: bool,
-    },
-    /// The TLS handshake of a client has ended.
-    Handshake(Handshake),
-    /// The TLS configuration of this generation has been loaded.
-    TlsLoaded {
-        generation: u64,
-        result: Result<ServerContext, String>,
     },
     /// Empty if the user has no name.
     Name {
@@ -106,11 +97,6 @@ impl JobsIn {
 
     pub fn give_name(&self, name: Name) {
         let _ = self.names.send(name);
-    }
-
-    /// For other threads that report to the event loop.
-    pub fn results(&self) -> Results {
-        self.results.clone()
     }
 }
 

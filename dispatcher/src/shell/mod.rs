@@ -1,10 +1,10 @@
 //! The dispatcher listens, logs clients in, holds idle sessions and their contexts, and hands
 //! each session that speaks to a backend.
 //!
-//! It sees no byte of a query or a result, except for TLS clients. One thread runs an event
-//! loop in which nothing blocks; if configured, other threads beside it only wait for events of
-//! sessions. One more thread turns passwords into keys, one asks the name service, and some run
-//! the relays of TLS clients: only for these does every byte pass through the dispatcher.
+//! It sees no byte of a query or a result. One thread runs an event loop in which nothing blocks;
+//! if configured, other threads beside it only wait for events of sessions. One more thread turns
+//! passwords into keys, and one asks the name service. Another process runs the relays of TLS
+//! clients: every byte of these passes through it.
 //!
 //! Imports go downwards in this table, and no file accesses the fields of another:
 //!
@@ -19,7 +19,8 @@
 //! | `log` | lines for the server's log |
 //! | `statistics` | what is counted of roles, databases and pools |
 //! | `link` | memory and frames shared with the server; control connections |
-//! | `jobs`, `tls` | other threads: passwords, names, TLS |
+//! | `jobs` | other threads: passwords, names |
+//! | `tls` | the process of TLS relays |
 //! | `batch_scheduling` | whether a thread that is woken may interrupt others |
 //! | `parameters`, `events` | settings; what an event is about and what a turn costs |
 //! | `sys` | system calls; all unsafe code |
@@ -49,4 +50,8 @@ pub use start::main;
 /// person: it inherits all that it needs, or the launcher tells it.
 #[derive(clap::Parser)]
 #[command(name = "baton-dispatcher", version, about, long_about = None)]
-pub struct Arguments {}
+pub struct Arguments {
+    /// Run the relays of TLS clients for the dispatcher that starts this process
+    #[arg(long, hide = true)]
+    relay: bool,
+}

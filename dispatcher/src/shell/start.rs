@@ -7,7 +7,7 @@ use super::console::Consoles;
 use super::event_loop::shutdown::is_backend;
 use super::event_loop::{Dispatcher, Parts};
 use super::events::{token, Source};
-use super::jobs::{Done, Jobs};
+use super::jobs::Jobs;
 use super::keeper::{Keeper, Left};
 use super::link::connections::Connections;
 use super::link::layout::shared::*;
@@ -22,10 +22,10 @@ use super::scheduler::adopt::{adoptable, wait_for_backends, Adoptable};
 use super::scheduler::Scheduler;
 use super::sys::epoll::{self, ClientNumber, Epoll};
 use super::sys::memory::{self, overwrite};
+use super::sys::process;
 use super::sys::socket::{self, Kind};
-use super::sys::{openssl_memory, process};
-use super::tls::context::{self, Occasion, Passphrase, ServerContext};
-use super::tls::threads::Relays;
+use super::tls::context::{Occasion, Passphrase};
+use super::tls::process::{self as relays, Load, Relays};
 use super::{batch_scheduling, threads, Arguments};
 use anyhow::{bail, Context as _, Result};
 use std::io;
@@ -43,10 +43,10 @@ const CONTROL: RawFd = 4;
 const CLIENT_NUMBER: u64 = 900;
 /// If the limit of open files is low, the number is this far below it.
 const BELOW_LIMIT: u64 = 24;
-/// Open files besides those of clients and backends, and those of a client by TLS. `baton doctor`
-/// counts with the same numbers (capacity.rs).
+/// Open files besides those of clients and backends, and those of a client by TLS, in the process of
+/// the relays. `baton doctor` counts with the same numbers (capacity.rs).
 const SPARE_FILES: u64 = 200;
-const FILES_OF_TLS: u64 = 3;
+const FILES_OF_TLS: u64 = 2;
 /// The control socket, in the data directory. dispatcher_link.h gives the path and the reason
 /// for it.
 const CONTROL_SOCKET: &str = "pg_stat_tmp/pg_baton.ctl";
@@ -56,10 +56,12 @@ const EXIT_FAILURE: u8 = 1;
 const FIRST_WORD_MS: i32 = 30_000;
 
 /// The main function of `baton-dispatcher`.
-pub fn main(_arguments: Arguments) -> Result<()> {
+pub fn main(arguments: Arguments) -> Result<()> {
+    if arguments.relay {
+        return relays::run().context("the process of TLS relays failed");
+    }
     process::name_process(c"baton-dispatcher");
     memory::join_free_blocks_at_once();
-    openssl_memory::take_over();
     // Before the first thread starts, as threads inherit the blocked signals.
     let signals = process::signals().context("could not set up signals")?;
     let log = super::log::start();
@@ -135,11 +137,14 @@ fn prepare(signals: OwnedFd) -> Result<(Dispatcher, Vec<Arc<Epoll>>)> {
     // Before there is any secret in the memory, of which the keeper has a copy.
     let keeper = Keeper::start(control.sessions.len(), server);
     let ledger = keeper.as_ref().map(|keeper| keeper.ledger);
+    let mut relays = Relays::start().context("could not start the process of TLS relays")?;
 
     let mut buffer = vec![0; FRAME_MAX as usize];
     let (parameters, passphrase) = first_parameters(&channel, &mut buffer)?;
     let parameters = Arc::new(parameters);
     batch_scheduling::set_most_wait_us(parameters.constants.batch_scheduling_wait_us);
+    begin_loading_tls(&mut relays, &parameters, &passphrase);
+    drop(passphrase);
 
     // Backends have the limit that this process was started with.
     let (soft, hard) =
@@ -168,8 +173,7 @@ fn prepare(signals: OwnedFd) -> Result<(Dispatcher, Vec<Arc<Epoll>>)> {
     // The ports open before this process takes anything that an earlier dispatcher may still
     // use.
     let listeners = ports::open(&parameters, ports_left.unwrap_or_default())?;
-    let tls = TlsOffer::new(load_tls(&parameters, &passphrase));
-    drop(passphrase);
+    let tls = TlsOffer::new(tls_loaded(&mut relays, &parameters)?);
     give_up_files();
 
     let own_pid = std::process::id();
@@ -190,9 +194,7 @@ fn prepare(signals: OwnedFd) -> Result<(Dispatcher, Vec<Arc<Epoll>>)> {
         .context("could not create an epoll instance")?;
     let epoll = Arc::clone(&epolls[0]);
     let jobs = Jobs::start().context("could not start a thread")?;
-    let results = jobs.input().results();
-    let relays = Relays::start(move |handshake| results.bring(Done::Handshake(handshake)))
-        .context("could not start the threads of TLS relays")?;
+    epoll.add(relays.fd(), epoll::IN, token(Source::Relays, 0))?;
     epoll.add(
         control_listener.as_raw_fd(),
         epoll::IN,
@@ -254,24 +256,33 @@ fn give_up_files() {
     }
 }
 
-/// Loads the TLS configuration. If that fails, clients that ask for TLS get none and the log
-/// says why, as in a server process that cannot load it (SubPostmasterMain). Each reload tries
-/// again. Blocks.
-fn load_tls(parameters: &Parameters, passphrase: &Passphrase) -> Option<ServerContext> {
-    if !parameters.tls.is_on {
-        return None;
+fn begin_loading_tls(relays: &mut Relays, parameters: &Parameters, passphrase: &Passphrase) {
+    if parameters.tls.is_on {
+        relays.load(&Load {
+            generation: 0,
+            settings: &parameters.tls,
+            server_major: parameters.server_major(),
+            occasion: Occasion::Start,
+            passphrase,
+        });
     }
-    let loaded = context::load(
-        &parameters.tls,
-        parameters.server_major(),
-        Occasion::Start,
-        passphrase,
-    );
-    if let Err(why) = &loaded {
+}
+
+/// The TLS configuration has been loaded. If that has failed, clients that ask for TLS get none and
+/// the log says why, as in a server process that cannot load it (SubPostmasterMain). Each reload
+/// tries again. Returns whether clients may begin with TLS at once. Blocks.
+fn tls_loaded(relays: &mut Relays, parameters: &Parameters) -> Result<Option<bool>> {
+    if !parameters.tls.is_on {
+        return Ok(None);
+    }
+    let loaded = relays
+        .wait_for_load()
+        .context("the process of TLS relays has ended")?;
+    if let Err(why) = &loaded.result {
         tracing::error!("{why}");
         tracing::error!("SSL configuration could not be loaded: clients cannot use TLS until it is mended and reloaded");
     }
-    loaded.ok()
+    Ok(loaded.result.ok())
 }
 
 /// Clients beyond the limit whose startup packets are still read, so that they get an error

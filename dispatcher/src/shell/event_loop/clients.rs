@@ -138,14 +138,19 @@ impl Dispatcher {
                     serial,
                     name,
                 } => self.logins.named(login, serial, name),
-                Done::Handshake(handshake) => self.logins.handshake_over(handshake),
-                Done::TlsLoaded { generation, result } => {
-                    self.logins.tls_loaded(generation, result);
-                }
             }
             self.logins_want();
         }
         self.jobs.wake_again();
+    }
+
+    pub(super) fn relays_event(&mut self) {
+        let is_alive = self.logins.relays_event();
+        self.logins_want();
+        if !is_alive {
+            // The next dispatcher has another one.
+            self.hand_back("without its TLS relays no client can use TLS");
+        }
     }
 
     /// Carries out the effects that the logins ask for. Must be called after each call that

@@ -57,11 +57,6 @@ use tracing::{info, warn};
 /// Microseconds from 1970 to 2000, the epoch of TimestampTz.
 const POSTGRES_EPOCH_US: i64 = 946_684_800_000_000;
 
-/// How long the end of this process waits for relays to send their last bytes, and how long if
-/// clients that cannot connect wait for the next dispatcher.
-const RELAYS_LIMIT: Duration = Duration::from_secs(3);
-const REPLACED_RELAYS_LIMIT: Duration = Duration::from_millis(50);
-
 /// The whole state of the dispatcher.
 pub struct Dispatcher {
     control: Control,
@@ -333,6 +328,7 @@ impl Dispatcher {
             Source::PidFile => self.pid_file_changed(),
             Source::Signals => self.signalled(),
             Source::Jobs => self.jobs_done(),
+            Source::Relays => self.relays_event(),
             Source::Errand => {
                 self.logins.errand_event(number);
                 self.logins_want();
@@ -362,10 +358,9 @@ impl Dispatcher {
         if !self.is_outlived() {
             self.scheduler.close_all();
         }
-        self.logins.finish_relays(match self.is_replaced {
-            true => REPLACED_RELAYS_LIMIT,
-            false => RELAYS_LIMIT,
-        });
+        if !self.is_replaced {
+            self.logins.finish_relays();
+        }
         // Clients cannot connect from here until the next dispatcher listens.
         if !self.is_outlived() {
             self.ports.close();

@@ -126,6 +126,14 @@ impl<'a> Reader<'a> {
         self.raw(length as usize)
     }
 
+    /// What [`Writer::nullable`] has written.
+    pub fn nullable(&mut self) -> Result<Option<&'a [u8]>, Malformed> {
+        match self.u32()? {
+            u32::MAX => Ok(None),
+            length => self.raw(length as usize).map(Some),
+        }
+    }
+
     /// Like [`Reader::bytes`]. Zero bytes are not checked for.
     pub fn string(&mut self) -> Result<&'a [u8], Malformed> {
         self.bytes()
@@ -193,7 +201,7 @@ impl Writer {
         self.bytes(value)
     }
 
-    /// A string, or NULL for None (rows of views only).
+    /// A string, or NULL for None.
     pub fn nullable(self, value: Option<&[u8]>) -> Writer {
         match value {
             Some(value) => self.string(value),

@@ -45,6 +45,17 @@ impl<S: Subscriber> Layer<S> for Lines {
     }
 }
 
+/// Gives them to a function.
+struct Through<T>(T);
+
+impl<S: Subscriber, T: Fn(Level, &str) + 'static> Layer<S> for Through<T> {
+    fn on_event(&self, event: &Event<'_>, _: Context<'_, S>) {
+        let mut text = Text::default();
+        event.record(&mut text);
+        (self.0)(*event.metadata().level(), &text.0);
+    }
+}
+
 /// The message of an event.
 #[derive(Default)]
 struct Text(String);
@@ -206,13 +217,27 @@ fn log_panics() {
 /// signals are blocked, since the writing thread inherits that.
 pub fn start() -> Log {
     log_panics();
-    let filter = EnvFilter::try_from_env("BATON_LOG").unwrap_or_else(|_| EnvFilter::new("info"));
     let worker = (!stderr_is_a_file()).then(by_a_thread);
     let _ = tracing_subscriber::registry()
         .with(Lines)
-        .with(filter)
+        .with(filter())
         .try_init();
     Log { _worker: worker }
+}
+
+/// Begins to log by a function, in a process without a log writer. `BATON_LOG` filters as in
+/// [`start`].
+pub fn start_by(tell: impl Fn(Level, &str) + Send + Sync + 'static) {
+    log_panics();
+    let _ = tracing_subscriber::registry()
+        .with(Through(tell))
+        .with(filter())
+        .try_init();
+}
+
+/// What a program of the dispatcher's lets into the log.
+fn filter() -> EnvFilter {
+    EnvFilter::try_from_env("BATON_LOG").unwrap_or_else(|_| EnvFilter::new("info"))
 }
 
 impl Drop for Log {

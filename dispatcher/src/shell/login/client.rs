@@ -14,14 +14,17 @@ use crate::protocol::startup::{
     CancelRequest, Startup, StartupError, StartupEvent, StartupReader, Tls,
 };
 use crate::protocol::Report;
-use crate::shell::events::{work, Slab};
-use crate::shell::jobs::{Done, Job, Name};
+use crate::shell::batch_scheduling::client_has_computed;
+use crate::shell::events::{token, work, Slab, Source};
+use crate::shell::jobs::{Job, Name};
 use crate::shell::link::wire::{Answer, Who};
-use crate::shell::log::lines::Client;
+use crate::shell::log::lines::{self, Client};
 use crate::shell::sessions::greetings::Authenticated;
 use crate::shell::sessions::sockets::Origin;
+use crate::shell::sys::epoll;
 use crate::shell::sys::socket::{self, Address, Keepalives};
-use crate::shell::tls::context::{self, Occasion, Passphrase, ServerContext};
+use crate::shell::tls::context::{Occasion, Passphrase};
+use crate::shell::tls::process::{Load, Loaded, Said};
 use crate::shell::tls::threads::{Handshake, NewRelay};
 use crate::shell::tls::{ClientEnd, Facts, HandedEnd, Names};
 use std::io;
@@ -527,15 +530,19 @@ impl Logins {
 
 // ---- TLS ------------------------------------------------------------------
 //
-// After `S` the client's socket goes to a relay (tls/threads.rs). When the relay reports the
+// After `S` the client's socket goes to a relay (tls/process.rs). When the relay reports the
 // end of the handshake, the login goes on at the far end of a socketpair, with the next startup
 // packet. A client that does not finish the handshake is dropped by the time limit of the
 // login. Closing the far end ends the relay.
 
-/// The TLS context for new clients; None while TLS is not offered.
+/// What the process of the relays says is heard in slices.
+const SAID_A_ROUND: usize = 64;
+
+/// TLS for new clients.
 #[derive(Default)]
 pub struct TlsOffer {
-    context: Option<Arc<ServerContext>>,
+    /// May a client begin with it at once? None while TLS is not offered.
+    takes_direct: Option<bool>,
     /// Number of the configuration that was read last.
     generation: u64,
     /// The passphrase for the next configuration that is read.
@@ -543,9 +550,9 @@ pub struct TlsOffer {
 }
 
 impl TlsOffer {
-    pub fn new(context: Option<ServerContext>) -> TlsOffer {
+    pub fn new(takes_direct: Option<bool>) -> TlsOffer {
         TlsOffer {
-            context: context.map(Arc::new),
+            takes_direct,
             generation: 0,
             passphrase: None,
         }
@@ -553,8 +560,8 @@ impl TlsOffer {
 
     /// The TLS offer for a client with a local or a remote address.
     pub fn for_client(&self, is_local: bool) -> Tls {
-        match &self.context {
-            Some(context) if !is_local && context.takes_direct => Tls::OfferedDirectly,
+        match self.takes_direct {
+            Some(true) if !is_local => Tls::OfferedDirectly,
             Some(_) if !is_local => Tls::Offered,
             _ => Tls::Refused,
         }
@@ -570,33 +577,59 @@ impl Logins {
     /// The configuration has been reloaded, so the files that it names are read again.
     pub(super) fn reload_tls(&mut self) {
         let passphrase = self.tls.passphrase.take();
-        let settings = self.parameters.tls.clone();
-        if !settings.is_on {
-            self.tls.context = None;
-            self.tls.generation += 1;
+        self.tls.generation += 1;
+        if !self.parameters.tls.is_on {
+            self.tls.takes_direct = None;
             return;
         }
-        self.tls.generation += 1;
-        let generation = self.tls.generation;
-        let (results, major) = (self.jobs.results(), self.parameters.server_major());
-        // A thread of its own, because loading reads files.
-        let started = std::thread::Builder::new()
-            .name("tls-load".into())
-            .spawn(move || {
-                let result = context::load(&settings, major, Occasion::Reload, &passphrase);
-                results.bring(Done::TlsLoaded { generation, result });
-            });
-        if let Err(error) = started {
-            warn!("SSL configuration was not reloaded: {error}");
-        }
+        self.relays.load(&Load {
+            generation: self.tls.generation,
+            settings: &self.parameters.tls,
+            server_major: self.parameters.server_major(),
+            occasion: Occasion::Reload,
+            passphrase: &passphrase,
+        });
+        self.watch_relays();
     }
 
-    pub fn tls_loaded(&mut self, generation: u64, result: Result<ServerContext, String>) {
-        if generation != self.tls.generation {
+    /// The process of the relays has said something, or takes more. False: it has ended.
+    pub fn relays_event(&mut self) -> bool {
+        for _ in 0..SAID_A_ROUND {
+            match self.relays.next() {
+                Ok(Some(Said::Handshake(handshake))) => {
+                    self.work += work::LOGIN;
+                    self.handshake_over(handshake);
+                }
+                Ok(Some(Said::Loaded(loaded))) => self.tls_loaded(loaded),
+                Ok(Some(Said::Line(level, text))) => lines::own(level, &text),
+                Ok(None) => break,
+                Err(error) => {
+                    warn!("the process of TLS relays has ended: {error}");
+                    return false;
+                }
+            }
+        }
+        self.relays.flush();
+        self.watch_relays();
+        true
+    }
+
+    /// The relays' process is watched for room as long as something waits for it.
+    fn watch_relays(&self) {
+        let events = match self.relays.has_waiting() {
+            true => epoll::IN | epoll::OUT,
+            false => epoll::IN,
+        };
+        let data = token(Source::Relays, 0);
+        let _ = self.epoll.modify(self.relays.fd(), events, data);
+    }
+
+    fn tls_loaded(&mut self, loaded: Loaded) {
+        if loaded.generation != self.tls.generation {
             return;
         }
-        match result {
-            Ok(context) => self.tls.context = Some(Arc::new(context)),
+        match loaded.result {
+            Ok(takes_direct) => self.tls.takes_direct = Some(takes_direct),
             Err(why) => {
                 warn!("{why}");
                 warn!("SSL configuration was not reloaded");
@@ -607,9 +640,9 @@ impl Logins {
     /// Gives the client to a relay. `direct` has the bytes of a client that has begun with TLS
     /// at once; None if the client has sent an SSLRequest, which is answered here.
     pub(super) fn begin_tls(&mut self, number: u32, direct: Option<&[u8]>) {
-        let Some(context) = self.tls.context.clone() else {
+        if self.tls.takes_direct.is_none() {
             return self.drop_login(number);
-        };
+        }
         if let Err(report) = self.count_login(number) {
             // A client that has begun with TLS at once does not understand a message in the
             // clear.
@@ -650,18 +683,23 @@ impl Logins {
         let relay = NewRelay {
             client,
             near,
-            context,
             direct: direct.map(<[u8]>::to_vec),
             most_bytes: self.parameters.constants.max_login_bytes,
             login: number,
             serial: login.serial,
         };
-        self.relays.give(relay);
+        if !self.relays.give(relay) {
+            warn!("could not begin TLS: its relays take no more clients");
+            return self.drop_login(number);
+        }
+        if self.relays.has_waiting() {
+            self.watch_relays();
+        }
         self.settle(number);
     }
 
     /// A relay reports the result of its handshake.
-    pub fn handshake_over(&mut self, handshake: Handshake) {
+    fn handshake_over(&mut self, handshake: Handshake) {
         let Handshake {
             login: number,
             serial,
@@ -673,6 +711,9 @@ impl Logins {
         let Phase::Securing { is_direct } = login.phase else {
             return;
         };
+        if result.is_ok() {
+            client_has_computed();
+        }
         match result {
             Ok(facts) if is_direct && !facts.has_alpn => {
                 let why = "received direct SSL connection request without ALPN protocol negotiation extension";

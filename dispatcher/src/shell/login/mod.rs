@@ -36,7 +36,7 @@ use super::log::lines;
 use super::parameters::Parameters;
 use super::sys::epoll::{self, ClientNumber, Epoll};
 use super::sys::socket::{self, Address};
-use super::tls::threads::Relays;
+use super::tls::process::Relays;
 use super::tls::{ClientEnd, HandedEnd};
 use crate::core::{GroupKey, Now};
 use crate::protocol::auth::verifier::MockSecret;
@@ -52,7 +52,6 @@ use std::hash::{BuildHasher, RandomState};
 use std::ops::Range;
 use std::os::fd::{OwnedFd, RawFd};
 use std::sync::Arc;
-use std::time::Duration;
 use tracing::{debug, info};
 
 /// Logins in progress beyond the number of session slots.
@@ -541,8 +540,8 @@ impl Logins {
     }
 
     /// Ends the relays, after all sockets are closed. Blocks.
-    pub fn finish_relays(&mut self, limit: Duration) {
-        self.relays.finish(limit);
+    pub fn finish_relays(&mut self) {
+        self.relays.finish();
     }
 }
 

@@ -354,7 +354,7 @@ impl Scheduler {
             self.tell(Event::Ended(id, crate::core::Ending::Cut));
             return None;
         }
-        self.keep(id);
+        self.sockets.keep(id);
         if is_new && holder.is_none() {
             self.tell(Event::ToGreet(id));
         }

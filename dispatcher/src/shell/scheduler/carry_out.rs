@@ -405,15 +405,8 @@ impl Scheduler {
             // message (rest_may_begin, idle.c).
             flags.fetch_or(SESSION_LOOKED_AT, SeqCst);
         }
-        self.keep(id);
+        self.sockets.keep(id);
         self.back(Event::Skipped(id));
-    }
-
-    /// From here on the session outlives this process, unless this process relays its bytes.
-    pub(super) fn keep(&self, id: SessionId) {
-        if !self.contexts.arena.record_is_relayed(index_of(id)) {
-            self.sockets.keep(id);
-        }
     }
 
     /// Ends a session whose socket is of no more use.

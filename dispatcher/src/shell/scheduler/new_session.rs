@@ -229,7 +229,7 @@ impl Scheduler {
                             login_generation,
                         });
                     }
-                    self.keep(id);
+                    self.sockets.keep(id);
                     self.tell(Event::ToGreet(id));
                 }
             }
@@ -330,7 +330,7 @@ impl Scheduler {
         let added = self.sockets.add(id, watched);
         // Not kept before: if this process died then, the client would wait for its greeting.
         let sent = self.sockets.send(id, &out);
-        self.keep(id);
+        self.sockets.keep(id);
         if !sent || added.is_err() {
             self.tell(Event::Ended(id, Ending::Cut));
         }

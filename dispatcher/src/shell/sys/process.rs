@@ -4,7 +4,8 @@
 use super::{check, check_length};
 use std::ffi::CString;
 use std::io;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::os::unix::process::CommandExt;
 
 // ---- Processes ------------------------------------------------------------
 //
@@ -110,6 +111,26 @@ pub fn show_as(name: &std::ffi::CStr, arguments: (usize, usize)) {
             std::ptr::copy_nonoverlapping(bytes.as_ptr(), to, bytes.len());
         }
     }
+}
+
+/// Starts this program once more, with one argument. Of the descriptors of this process it has the
+/// standard ones, and `fd` as `number`. It has a session of its own, and no signal of this one's is
+/// blocked or ignored there. Nobody waits for its end: SIGCHLD is ignored ([`signals`]).
+pub fn start_again(name: &str, argument: &str, fd: &OwnedFd, number: RawFd) -> io::Result<()> {
+    let from = fd.as_raw_fd();
+    let mut command = std::process::Command::new("/proc/self/exe");
+    command.arg0(name).arg(argument);
+    // SAFETY: between fork and exec these are system calls alone. `from` is open, as `fd` lives.
+    unsafe {
+        command.pre_exec(move || {
+            check(libc::setsid())?;
+            let flags = libc::CLOSE_RANGE_CLOEXEC as libc::c_uint;
+            libc::syscall(libc::SYS_close_range, 3, libc::c_uint::MAX, flags);
+            // Clears close-on-exec of the new number.
+            check(libc::dup2(from, number)).map(drop)
+        })
+    };
+    command.spawn().map(drop)
 }
 
 /// Ignores SIGHUP and SIGPIPE, and SIGCHLD, so that a keeper that dies leaves nothing. SIGTERM,

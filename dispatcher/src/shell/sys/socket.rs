@@ -309,7 +309,6 @@ pub fn pair() -> io::Result<(OwnedFd, OwnedFd)> {
 }
 
 /// The two ends of a packet socket, like those of a control connection.
-#[cfg(test)]
 pub fn pair_of_packets() -> io::Result<(OwnedFd, OwnedFd)> {
     pair_of(libc::SOCK_SEQPACKET)
 }
@@ -667,11 +666,28 @@ pub fn receive_with_descriptor(
     Ok((length, first))
 }
 
-/// Blocks until there is something to be read. Fails when the time is over.
+/// Receives one packet, and all descriptors that came with it.
+pub fn receive_with_descriptors(fd: RawFd, buffer: &mut [u8]) -> io::Result<(usize, Vec<OwnedFd>)> {
+    let mut all = Vec::new();
+    let mut control = ControlBuffer([0; CONTROL_BYTES]);
+    let length = receive_rights(fd, buffer, &mut control, |one| all.push(one))?;
+    Ok((length, all))
+}
+
+/// Blocks until there is something to be read. Fails when the time is over; -1: it is never over.
 pub fn wait_to_read(fd: RawFd, limit_ms: i32) -> io::Result<()> {
+    wait_for(fd, libc::POLLIN, limit_ms)
+}
+
+/// Blocks until something can be written, as [`wait_to_read`].
+pub fn wait_to_write(fd: RawFd, limit_ms: i32) -> io::Result<()> {
+    wait_for(fd, libc::POLLOUT, limit_ms)
+}
+
+fn wait_for(fd: RawFd, events: libc::c_short, limit_ms: i32) -> io::Result<()> {
     let mut wanted = libc::pollfd {
         fd,
-        events: libc::POLLIN,
+        events,
         revents: 0,
     };
     // SAFETY: `wanted` lives through the call.

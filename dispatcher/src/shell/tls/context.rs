@@ -439,6 +439,34 @@ impl Settings {
         value.clone_into(text);
         true
     }
+
+    /// All of them, for [`Settings::set`] of another process.
+    pub fn all(&self) -> [(&'static str, &str); 15] {
+        let flag = |flag| if flag { "on" } else { "off" };
+        [
+            ("ssl", flag(self.is_on)),
+            (
+                "ssl_prefer_server_ciphers",
+                flag(self.prefer_server_ciphers),
+            ),
+            (
+                "ssl_passphrase_command_supports_reload",
+                flag(self.passphrase_command_supports_reload),
+            ),
+            ("ssl_cert_file", &self.cert_file),
+            ("ssl_key_file", &self.key_file),
+            ("ssl_ca_file", &self.ca_file),
+            ("ssl_crl_file", &self.crl_file),
+            ("ssl_crl_dir", &self.crl_dir),
+            ("ssl_dh_params_file", &self.dh_params_file),
+            ("ssl_ciphers", &self.ciphers),
+            ("ssl_tls13_ciphers", &self.tls13_ciphers),
+            ("ssl_groups", &self.groups),
+            ("ssl_min_protocol_version", &self.min_protocol_version),
+            ("ssl_max_protocol_version", &self.max_protocol_version),
+            ("ssl_passphrase_command", &self.passphrase_command),
+        ]
+    }
 }
 
 fn set_flag(flag: &mut bool, value: &str) -> bool {

@@ -1,24 +1,26 @@
-//! TLS: the dispatcher has the keys, so it stands between a TLS client and the backend that
+//! TLS: the keys cannot be handed over, so a relay stands between a TLS client and the backend that
 //! serves its session.
 //!
 //! The socket of a plain client is handed to backends as it is. The socket of a TLS client
-//! stays in the dispatcher. A relay owns it, together with one end of a socketpair. The other
+//! is given to the process of the relays. A relay owns it, together with one end of a socketpair. The other
 //! end is handed over, and a backend sees no difference. The two must never be confused, so
 //! they are two types: [`ClientEnd`] and [`HandedEnd`].
 //!
-//! Relays run on threads of their own, each with its own epoll. The event loop does no TLS I/O
-//! and no cryptography: it makes the socketpair and receives the result of the handshake.
-//! docs/design/tls.md has the whole design.
+//! Relays run in a process of their own, which outlives the dispatcher, on threads of which each
+//! has its own epoll. The dispatcher does no TLS I/O and no cryptography: it makes the socketpair
+//! and receives the result of the handshake. docs/design/tls.md has the whole design.
 //!
 //! | module | what it does |
 //! |---|---|
 //! | `context` | from the server's parameters and the key file to OpenSSL's context |
 //! | `relay` | one client's relay and its TLS session; no system calls |
 //! | `threads` | the threads that run relays, a relay's sockets, and relays at rest |
+//! | `process` | the process that runs them, and the dispatcher's connection to it |
 //!
 //! This file has the two ends of a relay, and the facts that a handshake has shown.
 
 pub mod context;
+pub mod process;
 pub mod relay;
 pub mod threads;
 

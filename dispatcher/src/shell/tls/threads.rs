@@ -1,8 +1,8 @@
 //! The threads that run relays, and the sockets of a relay.
 //!
 //! Each thread has an epoll of its own, and owns its relays from their first byte to their
-//! last. The event loop gives the thread two descriptors, and hears from it once, when the
-//! handshake is over. After that the event loop ends a relay by closing the far end, which the
+//! last. The dispatcher gives the thread two descriptors (process.rs), and hears from it once, when
+//! the handshake is over. After that the dispatcher ends a relay by closing the far end, which the
 //! relay notices.
 //!
 //! A handshake takes up to a millisecond of CPU (a signature with RSA), a turn of a relay some
@@ -42,7 +42,6 @@ pub struct NewRelay {
     pub client: ClientEnd,
     /// The relay's end of the socketpair.
     pub near: OwnedFd,
-    pub context: Arc<ServerContext>,
     /// The first bytes of a client that has begun with TLS at once.
     pub direct: Option<Vec<u8>>,
     /// Bytes that the handshake may take; 0: no limit.
@@ -61,13 +60,13 @@ pub struct Handshake {
 }
 
 enum Command {
-    New(Box<NewRelay>),
+    New(Box<(NewRelay, Arc<ServerContext>)>),
     /// The thread is to end with its last relay.
     Finish,
 }
 
-/// The threads, as the event loop sees them.
-pub struct Relays {
+/// The threads, as the process's main thread sees them.
+pub struct Threads {
     threads: Vec<Thread>,
     next: usize,
 }
@@ -79,10 +78,9 @@ struct Thread {
     ended: mpsc::Receiver<()>,
 }
 
-impl Relays {
-    /// `tell` brings the event loop the result of a handshake; false if the event loop has
-    /// gone.
-    pub fn start<T>(tell: T) -> io::Result<Relays>
+impl Threads {
+    /// `tell` brings the dispatcher the result of a handshake; false if the dispatcher has gone.
+    pub fn start<T>(tell: T) -> io::Result<Threads>
     where
         T: Fn(Handshake) -> bool + Clone + Send + 'static,
     {
@@ -107,27 +105,33 @@ impl Relays {
                 ended,
             });
         }
-        Ok(Relays { threads, next: 0 })
+        Ok(Threads { threads, next: 0 })
     }
 
     /// Gives a client to the threads in turn.
-    pub fn give(&mut self, relay: NewRelay) {
+    pub fn give(&mut self, relay: NewRelay, context: Arc<ServerContext>) {
         self.next = (self.next + 1) % self.threads.len();
         let thread = &self.threads[self.next];
         // A thread that has failed drops what it is given, which closes the client's end.
-        let _ = thread.commands.send(Command::New(Box::new(relay)));
+        let _ = thread
+            .commands
+            .send(Command::New(Box::new((relay, context))));
         process::signal_event(&thread.wake);
     }
 
-    /// Waits until the last bytes have been sent, for at most `limit`. Blocks. All far ends
-    /// have been closed before.
-    pub fn finish(&mut self, limit: Duration) {
+    /// Waits until all far ends have been closed and the last bytes have been sent, for at most
+    /// `limit`. Blocks. No client may be given afterwards.
+    pub fn finish(&mut self, limit: Option<Duration>) {
         for thread in &self.threads {
             let _ = thread.commands.send(Command::Finish);
             process::signal_event(&thread.wake);
         }
-        let end = Instant::now() + limit;
+        let end = limit.map(|limit| Instant::now() + limit);
         for thread in &self.threads {
+            let Some(end) = end else {
+                let _ = thread.ended.recv();
+                continue;
+            };
             let left = end.saturating_duration_since(Instant::now());
             if thread.ended.recv_timeout(left) == Err(RecvTimeoutError::Timeout) {
                 return;
@@ -278,7 +282,7 @@ impl<T: Fn(Handshake) -> bool> Runner<T> {
     fn obey(&mut self) {
         loop {
             match self.commands.try_recv() {
-                Ok(Command::New(new)) => self.begin(*new),
+                Ok(Command::New(new)) => self.begin(new.0, new.1),
                 Ok(Command::Finish) | Err(TryRecvError::Disconnected) => {
                     self.is_finishing = true;
                     return;
@@ -288,11 +292,10 @@ impl<T: Fn(Handshake) -> bool> Runner<T> {
         }
     }
 
-    fn begin(&mut self, new: NewRelay) {
+    fn begin(&mut self, new: NewRelay, context: Arc<ServerContext>) {
         let NewRelay {
             client,
             near,
-            context,
             direct,
             most_bytes,
             login,
@@ -640,13 +643,13 @@ mod tests {
             let relay = NewRelay {
                 client: ClientEnd(client),
                 near,
-                context: Arc::clone(&context),
                 direct: None,
                 most_bytes: 0,
                 login,
                 serial: 0,
             };
-            commands.send(Command::New(Box::new(relay))).unwrap();
+            let new = Command::New(Box::new((relay, Arc::clone(&context))));
+            commands.send(new).unwrap();
         }
         runner.obey();
         let mut events = [epoll::no_event(); EVENTS_A_ROUND];

@@ -399,11 +399,10 @@ typedef struct BatonFrameHeader
 #define BATON_QUERY_RESET_STATISTICS 14 /* no rows */
 
 /*
- * For the monitor. SESSION_COUNTS: user, database, state, cause, would a
- * restart of the dispatcher end them, number of sessions; several rows may have
- * the same names. SESSIONS_AT_WORK: see Scheduler::at_work_row().
- * NAMED_STATISTICS: as STATISTICS, with names in place of OIDs. DATABASE_TIMES:
- * see Scheduler::times_row().
+ * For the monitor. SESSION_COUNTS: user, database, state, cause, number of
+ * sessions; several rows may have the same names. SESSIONS_AT_WORK: see
+ * Scheduler::at_work_row(). NAMED_STATISTICS: as STATISTICS, with names in
+ * place of OIDs. DATABASE_TIMES: see Scheduler::times_row().
  */
 #define BATON_QUERY_SESSION_COUNTS 15
 #define BATON_QUERY_NAMED_STATISTICS 16

@@ -7,7 +7,6 @@ use crate::doctor::ask::Server;
 use crate::doctor::dispatcher::name_of;
 use anyhow::{bail, Context as _, Result};
 use serde_json::Value;
-use std::io::{self, IsTerminal, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -17,13 +16,15 @@ pub struct Arguments {
     /// How to reach the server's own port as a superuser: a connection string or URI for libpq [default: as psql, by PG* variables]
     #[arg(value_name = "CONNINFO")]
     server: Option<String>,
-    /// Do not ask whether to go on
-    #[arg(long)]
-    yes: bool,
     /// The psql to ask with [default: the one on the PATH]
     #[arg(long, value_name = "PATH", default_value = "psql")]
     psql: PathBuf,
 }
+
+/// What the replacement costs.
+const COST: &str =
+    "No session ends. Clients that are logging in and consoles are disconnected (57P01), pauses end, and new clients \
+     wait for some tenths of a second.";
 
 /// Why nothing was replaced, though the server could be asked.
 struct Refusal(String);
@@ -36,7 +37,7 @@ pub fn main(arguments: &Arguments) -> Result<ExitCode> {
         bail!("pg_baton is not loaded: add it to shared_preload_libraries and restart the server");
     }
     server.require_extension()?;
-    match upgrade(&server, arguments.yes)? {
+    match upgrade(&server)? {
         Ok(()) => Ok(ExitCode::SUCCESS),
         Err(Refusal(why)) => {
             eprintln!("baton upgrade: {why}");
@@ -45,7 +46,7 @@ pub fn main(arguments: &Arguments) -> Result<ExitCode> {
     }
 }
 
-fn upgrade(server: &Server, is_confirmed: bool) -> Result<Result<(), Refusal>> {
+fn upgrade(server: &Server) -> Result<Result<(), Refusal>> {
     let build = ask_build(server)?;
     if let Some(why) = refusal(&build) {
         return Ok(Err(Refusal(why)));
@@ -62,12 +63,7 @@ fn upgrade(server: &Server, is_confirmed: bool) -> Result<Result<(), Refusal>> {
         "Replaces {old}, process {}, by {new}.",
         build["dispatcher_pid"]
     );
-    println!("{}", cost(server)?);
-    if !is_confirmed && !confirm()? {
-        return Ok(Err(Refusal(
-            "nothing has been replaced; --yes does it without asking".to_owned(),
-        )));
-    }
+    println!("{COST}");
     let function = server.view_name("pg_baton_restart_dispatcher");
     server.rows(&format!("SELECT json_agg({function}())"), None)?;
     let build = ask_build(server)?;
@@ -107,36 +103,6 @@ fn refusal(build: &Value) -> Option<String> {
         return Some("no dispatcher runs; the launcher starts one by itself, and the server's log says what keeps it".to_owned());
     }
     None
-}
-
-/// Which sessions end: those by TLS, as the dispatcher relays their bytes.
-fn cost(server: &Server) -> Result<String> {
-    let sessions = server.view_name("pg_baton_sessions");
-    let rows = server.rows(
-        &format!(
-            "SELECT json_build_array(json_build_array(\
-             count(*), count(*) FILTER (WHERE dispatcher_restart = 'ends'))) FROM {sessions}"
-        ),
-        None,
-    )?;
-    let counts = rows.first().context("the sessions are not counted")?;
-    Ok(format!(
-        "Of {} sessions, {} end (57P01): those by TLS. Of the others, those on a backend at that moment go on as \
-         ordinary connections. New clients wait for a moment, some tenths of a second.",
-        counts[0], counts[1]
-    ))
-}
-
-fn confirm() -> Result<bool> {
-    let stdin = io::stdin();
-    if !stdin.is_terminal() {
-        return Ok(false);
-    }
-    print!("Go on? [y/N] ");
-    io::stdout().flush()?;
-    let mut answer = String::new();
-    stdin.read_line(&mut answer)?;
-    Ok(matches!(answer.trim(), "y" | "Y" | "yes"))
 }
 
 #[cfg(test)]

@@ -48,8 +48,7 @@ CREATE VIEW pg_baton_sessions AS
         transactions,
         migrations,
         context_bytes,
-        tls,
-        CASE WHEN tls THEN 'ends' ELSE 'unaffected' END AS dispatcher_restart
+        tls
     FROM pg_baton_get_sessions();
 
 COMMENT ON VIEW pg_baton_sessions IS
@@ -89,8 +88,6 @@ COMMENT ON COLUMN pg_baton_sessions.context_bytes IS
     'Memory its stored context accounts for; what several sessions hold in common is counted for each';
 COMMENT ON COLUMN pg_baton_sessions.tls IS
     'Whether the client has come by TLS';
-COMMENT ON COLUMN pg_baton_sessions.dispatcher_restart IS
-    'What a restart of the dispatcher would do to it now: "ends", "unaffected"';
 
 REVOKE ALL ON FUNCTION pg_baton_get_sessions() FROM PUBLIC;
 REVOKE ALL ON pg_baton_sessions FROM PUBLIC;

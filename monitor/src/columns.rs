@@ -76,8 +76,7 @@ pub mod sessions {
     pub const DATABASE: usize = 1;
     pub const STATE: usize = 2;
     pub const CAUSE: usize = 3;
-    pub const ENDS: usize = 4;
-    pub const COUNT: usize = 5;
+    pub const COUNT: usize = 4;
 }
 
 /// BATON_QUERY_SESSIONS_AT_WORK.

@@ -19,7 +19,7 @@ pytestmark = pytest.mark.pool_only
 
 
 def test_a_server_that_is_well_is_said_to_be(make_cluster):
-    # each TLS session takes three descriptors
+    # each TLS session takes two descriptors of the relay process
     cluster = with_views(make_cluster(parameters={"pg_baton.max_sessions": 1000}))
     found = findings(cluster, 0)
     assert {one["level"] for one in found} == {"ok"}, found

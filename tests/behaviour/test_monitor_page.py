@@ -129,7 +129,7 @@ def test_page_shows_who_waits_and_who_holds_the_backends(watched):
         shown = {row[3]: row[4] for row in page.table("transactions")[1:]}
         assert shown == dict.fromkeys(("first", HOSTILE, "third"), "idle in transaction")
         assert page.table("causes")[1:] == [["temporary object", "1"]]
-        assert dict(page.table("restart")[1:])["The server: transactions that are rolled back"] == "3"
+        assert dict(page.table("restart")[1:])["Transactions that are rolled back"] == "3"
         own = dict(page.table("dispatcher")[1:])
         assert own["Memory of contexts"].endswith(" MB") and own["Longest turn since its start"] != "–"
         page.keep_picture("page-waiting")

@@ -132,14 +132,12 @@ def test_newer_program_of_one_layout_waits_and_is_told_of(cluster, program, run)
         idle.query("SELECT 1")
         held.query("BEGIN")
         ran = asking.upgrade(cluster)
-        assert ran.returncode == 1 and "--yes" in ran.stderr, ran
-        ran = asking.upgrade(cluster, "--yes")
-        assert ran.returncode == 0 and "aabbccdd" in ran.stdout, ran
-        assert held.query("SELECT 1") == [["1"]]
+        assert ran.returncode == 0 and "aabbccdd" in ran.stdout and "No session ends." in ran.stdout, ran
+        assert held.query("SELECT 1") == idle.query("SELECT 1") == [["1"]]
     now = build(cluster)
     assert now["program_build"].startswith("aabbccdd") and not now["installed_differs"]
     assert now["last_end"] == "asked for" and now["restarts"] == 1
-    ran = asking.upgrade(cluster, "--yes")
+    ran = asking.upgrade(cluster)
     assert ran.returncode == 0 and "already" in ran.stdout, ran
     assert_healthy(cluster)
 
@@ -147,7 +145,7 @@ def test_newer_program_of_one_layout_waits_and_is_told_of(cluster, program, run)
 def test_upgrade_to_another_layout_is_refused(cluster, program, run):
     install(run, program, layout=b"\x01\x02\x03\x04")
     (pid,) = cluster.dispatcher_pids()
-    ran = asking.upgrade(cluster, "--yes")
+    ran = asking.upgrade(cluster)
     assert ran.returncode == 1 and "another layout" in ran.stderr and "restart" in ran.stderr, ran
     assert cluster.dispatcher_pids() == [pid]
 

@@ -19,8 +19,8 @@ def doctor(cluster, *more: str, conninfo: str | None = None, **options) -> subpr
     return subprocess.run(arguments, capture_output=True, text=True, timeout=120, **options)
 
 
-def upgrade(cluster, *more: str) -> subprocess.CompletedProcess[str]:
-    arguments = command(cluster, *more, name="upgrade")
+def upgrade(cluster) -> subprocess.CompletedProcess[str]:
+    arguments = command(cluster, name="upgrade")
     return subprocess.run(arguments, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=120)
 
 

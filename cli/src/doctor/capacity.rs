@@ -7,8 +7,8 @@ use anyhow::Result;
 /// Open files for other purposes than sessions and backends. The dispatcher warns by the same
 /// numbers when it starts (start.rs).
 const SPARE_FILES: i64 = 200;
-/// Open files of the dispatcher for a session with TLS.
-const FILES_OF_TLS: i64 = 3;
+/// Open files of the relay process for a session by TLS.
+const FILES_OF_TLS: i64 = 2;
 
 /// Compares max_connections with the backends of all kinds.
 pub fn connections(server: &Server, findings: &mut Findings) {
@@ -107,8 +107,8 @@ fn file_limit(limits: &str) -> Option<i64> {
     }
 }
 
-/// Compares the limit of open files with max_sessions. The dispatcher raises its limit to the
-/// hard one.
+/// Compares the limit of open files with max_sessions. The dispatcher and its relay process have
+/// the same hard limit, and raise theirs to it.
 pub fn open_files(server: &Server, dispatcher: Option<u32>, findings: &mut Findings) {
     let check = "open files";
     let limits = dispatcher.and_then(|pid| server.file(&format!("/proc/{pid}/limits")));
@@ -145,8 +145,8 @@ pub fn open_files(server: &Server, dispatcher: Option<u32>, findings: &mut Findi
             check,
             Level::Warning,
             format!(
-                "{sessions} sessions by TLS (pg_baton.max_sessions) take {by_tls} open files, and the dispatcher may \
-                 have {most}"
+                "{sessions} sessions by TLS (pg_baton.max_sessions) take {by_tls} open files of the process \
+                 baton-relay, which may have {most}"
             ),
             advice(by_tls),
         );

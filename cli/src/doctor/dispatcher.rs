@@ -178,7 +178,7 @@ fn look_at_build(server: &Server, findings: &mut Findings) {
                 name_of(build, "program"),
                 name_of(build, "installed")
             ),
-            "baton upgrade, which says what that costs",
+            "baton upgrade, which ends no session",
         ),
         _ => {}
     }

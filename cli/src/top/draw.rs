@@ -159,10 +159,9 @@ fn numbers(app: &App, sample: &Sample) -> Vec<Line<'static>> {
         labelled(
             "logins",
             format!(
-                "{}/s, refused {}/s; restarting the dispatcher ends {}",
+                "{}/s, refused {}/s",
                 rate(|rates| rates.logins),
                 rate(|rates| rates.refused),
-                counted(sample.whole("totals.ends"), "session"),
             ),
         ),
         labelled(
@@ -361,7 +360,7 @@ mod tests {
                     [533_043_404, "shop", "a very long name of a role", "", "idle in transaction", 42, "dedicated", "listen", "client", "53454c4543540931", "1"],
                     [4711, "shop", "app", "", "active", 0.01, "native", "replication", null, "c3a4c3a4", "1"],
                 ],
-                "totals": {"sessions": 10_000, "matching": 5000, "waiting": 1, "active": 1, "in_transaction": 1, "dedicated": 1, "native": 1, "ends": 9000},
+                "totals": {"sessions": 10_000, "matching": 5000, "waiting": 1, "active": 1, "in_transaction": 1, "dedicated": 1, "native": 1},
                 "pool": {"longest_wait": 3.5}, "worst": ["shop", 0.0005, 0.25],
                 "backends": {"all": 4, "busy": 2, "idle": 1, "dedicated": 1, "starting": 0},
                 "counts": {"since": "1", "transactions": transactions, "requests": transactions, "errors": 0, "logins": 0, "refused": 0, "hand_overs": transactions, "hand_over_time_us": transactions * 20},
@@ -386,7 +385,6 @@ mod tests {
             "12,345/s transactions",
             "1, longest 3.5 s; last minute p50 500 us, p99 250 ms (pool shop)",
             "4: 2 busy, 1 idle, 1 dedicated, 0 starting; hand-over 20 us",
-            "restarting the dispatcher ends 9,000 sessions",
             "10,000: 1 active",
             "533043403  shop         app          web            waiting    3.5 s ",
             "listen           client         SELECT 1",
@@ -401,10 +399,6 @@ mod tests {
     fn eighty_columns_have_the_reason_and_some_of_the_query() {
         let frame = text(&app(), 80);
         assert!(frame.lines().all(|line| line.chars().count() <= 80));
-        assert!(
-            frame.contains("restarting the dispatcher ends 9,000 sessions\n"),
-            "{frame}"
-        );
         assert!(frame.contains("(pool shop)\n"), "{frame}");
         assert!(frame.contains("> backend"), "{frame}");
         assert!(frame.contains("> client"));

@@ -158,8 +158,7 @@ pub fn question(server: &Server, view: &View) -> String {
          'active', count(*) FILTER (WHERE state = 'active'), \
          'in_transaction', count(*) FILTER (WHERE state = 'idle in transaction'), \
          'dedicated', count(*) FILTER (WHERE mode = 'dedicated'), \
-         'native', count(*) FILTER (WHERE mode = 'native'), \
-         'ends', count(*) FILTER (WHERE dispatcher_restart = 'ends')) FROM s"
+         'native', count(*) FILTER (WHERE mode = 'native')) FROM s"
     );
     let pool = format!(
         "SELECT json_build_object('longest_wait', extract(epoch FROM max(longest_wait))) FROM {pools}"

@@ -36,8 +36,7 @@ pub fn question(server: &Server, pid: i32) -> String {
         "SELECT json_build_object('user', user_name, 'database', database, \
          'application', {application}, 'client', host(client_addr), 'mode', mode, 'state', state, \
          'cause', dedicated_cause, 'backend', backend_pid, 'login_age', {login}, 'age', {state}, \
-         'transactions', transactions, 'migrations', migrations, 'tls', tls, \
-         'restart', dispatcher_restart) FROM me",
+         'transactions', transactions, 'migrations', migrations, 'tls', tls) FROM me",
         application = hex("application_name", 256),
         login = age("login_time"),
         state = age("state_since"),

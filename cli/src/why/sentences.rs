@@ -16,7 +16,6 @@ pub fn sentences(facts: &Value) -> Option<Vec<String>> {
         explain_cause(facts, &mut said);
         explain_locks(facts, &mut said);
         foretell(facts, &mut said);
-        tell_cost(facts, &mut said);
     } else if facts["process"].is_object() {
         explain_process(facts, &mut said);
         explain_locks(facts, &mut said);
@@ -331,16 +330,6 @@ fn foretell_wait(facts: &Value, said: &mut Vec<String>) {
     }
 }
 
-fn tell_cost(facts: &Value, said: &mut Vec<String>) {
-    let session = &facts["session"];
-    let cost = match text(session, "restart") {
-        "ends" => "would end it",
-        "unaffected" => "would not affect it",
-        _ => return,
-    };
-    said.push(format!("A restart of the dispatcher now {cost}."));
-}
-
 fn explain_process(facts: &Value, said: &mut Vec<String>) {
     let process = &facts["process"];
     said.push(format!(
@@ -410,8 +399,7 @@ mod tests {
             "session": {
                 "user": "app", "database": "shop", "application": "776562", "client": "10.0.0.1",
                 "mode": "shared", "state": "idle", "cause": null, "backend": null,
-                "login_age": 200.0, "age": 12.5, "transactions": 42, "migrations": 1, "tls": false,
-                "restart": "unaffected"
+                "login_age": 200.0, "age": 12.5, "transactions": 42, "migrations": 1, "tls": false
             },
             "activity": {"state": "idle", "wait_type": "Client", "wait": "ClientRead", "query": "", "type": "client backend"},
             "pool": {"backends": 4, "idle": 2, "waiting": 0, "starting": 0, "longest_wait": null},
@@ -445,15 +433,13 @@ mod tests {
             "Session 533043403 is of role app in database shop: from 10.0.0.1, application web.\n\
              It logged in 3 min ago and has completed 42 transactions; 1 time it came to another backend than the one before.\n\
              It has been idle for 12 s. The dispatcher holds it; no backend serves it.\n\
-             Its next transaction can run on any backend of database shop: 2 of 4 are idle now.\n\
-             A restart of the dispatcher now would not affect it."
+             Its next transaction can run on any backend of database shop: 2 of 4 are idle now."
         );
     }
 
     #[test]
     fn a_dedicated_session_has_a_cause_and_what_ends_it() {
-        let session =
-            json!({"mode": "dedicated", "cause": "listen", "backend": 77, "restart": "unaffected"});
+        let session = json!({"mode": "dedicated", "cause": "listen", "backend": 77});
         let said = said(session, json!({}));
         assert!(said.contains("Backend 77 is kept for it."), "{said}");
         assert!(said.contains("because of listen: it listens for notifications."));

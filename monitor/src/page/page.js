@@ -220,7 +220,7 @@ function details(d) {
     ["Longest turn since its start", duration(own.longest_turn)],
     ["Mean hand-over", duration(own.hand_over)],
   ]);
-  table("restart", [["Sessions"], ["Number", true]], d.restart.map(([what, n]) => [what, count(n)]));
+  table("restart", [["Loss"], ["Number", true]], d.restart.map(([what, n]) => [what, count(n)]));
 }
 
 function tiles() {

@@ -136,7 +136,6 @@ impl Native {
             .bytes(&self.database)
             .text("native")
             .text(self.why.text())
-            .flag(Some(self.is_relayed))
             .number(1)
             .finish()
     }

@@ -94,9 +94,8 @@ pub enum View {
 pub struct Rows {
     pub view: View,
     next: u32,
-    /// Of the sessions so far: by tenant, state, cause, and whether a restart of the dispatcher
-    /// would end them.
-    counts: BTreeMap<(u32, u32, u32, bool), u32>,
+    /// Of the sessions so far: by tenant, state and cause.
+    counts: BTreeMap<(u32, u32, u32), u32>,
 }
 
 impl Rows {
@@ -176,9 +175,7 @@ impl Scheduler {
                     let slot = &self.control.sessions[index as usize];
                     let state = slot.state.load(Relaxed);
                     let cause = slot.dedicated_cause.load(Relaxed);
-                    let ends = self.contexts.arena.record_is_relayed(index)
-                        || slot.owner.load(SeqCst) == 0;
-                    let key = (session.tenant(), state, cause, ends);
+                    let key = (session.tenant(), state, cause);
                     *at.counts.entry(key).or_default() += 1;
                 }
             }
@@ -187,7 +184,7 @@ impl Scheduler {
         }
         let mut rows = Vec::new();
         while rows.len() < most as usize {
-            let Some(((tenant, state, why, ends), count)) = at.counts.pop_first() else {
+            let Some(((tenant, state, why), count)) = at.counts.pop_first() else {
                 break;
             };
             // The tenant may have ended since its sessions were counted.
@@ -197,7 +194,6 @@ impl Scheduler {
                     .bytes(&key.database)
                     .text(session_state(state))
                     .optional(cause(why))
-                    .flag(Some(ends))
                     .number(count);
                 rows.push(row.finish());
             }

@@ -341,6 +341,16 @@ static const ParameterDefinition definitions[] =
 		.long_description = "A session that has waited so long gets an error, and keeps its connection. Zero turns the limit off.",
 	},
 	{
+		.name = "pg_baton.hold_sessions",
+		.type = PARAMETER_INT,
+		.variable = &baton_hold_sessions_ms,
+		.context = PGC_SIGHUP,
+		.flags = GUC_UNIT_MS,
+		.boot = 0,.least = 0,.most = 24 * 60 * 60 * 1000,
+		.short_description = "Sets how long idle sessions wait for the server when it restarts.",
+		.long_description = "Then they end with 57P01. Zero ends them when the server stops.",
+	},
+	{
 		.name = "pg_baton.transaction_timeout",
 		.type = PARAMETER_INT,
 		.variable = &baton_transaction_timeout_ms,

@@ -101,7 +101,10 @@ pub enum Event {
     /// All pools have been served: does one of them want room?
     MakeRoom,
     /// The server, or this dispatcher, ends.
-    Stop,
+    Stop {
+        /// Sessions that no backend has are kept, and do nothing.
+        holds: bool,
+    },
     /// The server is gone.
     Abandon,
     /// Another dispatcher follows this one.

@@ -196,6 +196,8 @@ pub struct Core {
     waking: Waking,
     crowd: Crowd,
     stopping: bool,
+    /// While stopping: sessions are held for the next server.
+    leaves_sessions: bool,
     wants: Wants,
     /// Pools in which sessions have waited too long.
     expiring: PoolSet,
@@ -248,6 +250,7 @@ impl Core {
             waking: Waking::new(pools),
             crowd: Crowd::default(),
             stopping: false,
+            leaves_sessions: false,
             wants: Wants::default(),
             expiring: PoolSet::new(pools),
             ungreeted: VecDeque::new(),
@@ -324,7 +327,7 @@ impl Core {
             Event::Sweep => self.sweep(words),
             Event::RoundEnds => self.round_ends(words),
             Event::MakeRoom => self.make_room(words),
-            Event::Stop => self.stop(),
+            Event::Stop { holds } => self.stop(holds),
             Event::Abandon => self.abandon(words),
             Event::HandBack => self.hand_back(),
             Event::Then(then) => self.go_on_with(then, words),
@@ -353,7 +356,7 @@ impl Core {
         self.evict_excess(words);
         self.end_idle_client(words);
         self.room.look_again();
-        if self.stopping {
+        if self.ends_sessions() {
             self.end_given_back(words);
         }
     }

@@ -105,10 +105,12 @@ impl Core {
     }
 
     fn comes_to_ask(&mut self, id: SessionId, words: &impl Words) {
-        if self.stopping {
+        if self.ends_sessions() {
             return self.end(id, Why::Administrator);
         }
-        self.make_wait(id, words);
+        if !self.stopping {
+            self.make_wait(id, words);
+        }
     }
 
     /// Takes what a session's socket holds.
@@ -205,7 +207,7 @@ impl Core {
             return;
         };
         let ungreeted = session.is_ungreeted();
-        if self.stopping || self.is_forced_out(id, words) {
+        if self.ends_sessions() || self.is_forced_out(id, words) {
             self.end(id, Why::Administrator);
         } else if ungreeted {
             // The backend could not take it: another backend greets it.

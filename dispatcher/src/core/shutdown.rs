@@ -1,6 +1,6 @@
 //! The end of the server, of this dispatcher, or of a database's sessions.
 //!
-//! Sessions that no backend holds end at once. The others end when their backend gives them back;
+//! Sessions that no backend holds end at once, or are held for the next server, and do nothing. The others end when their backend gives them back;
 //! the server itself ends backends, or lets them finish, by the kind of shutdown it was asked for.
 //!
 //! To end a session costs some system calls, and there may be very many. So all sessions are looked
@@ -24,16 +24,24 @@ pub struct Endings {
 }
 
 impl Core {
-    pub(super) fn stop(&mut self) {
+    /// Does the shutdown end sessions?
+    pub(super) fn ends_sessions(&self) -> bool {
+        self.stopping && !self.leaves_sessions
+    }
+
+    pub(super) fn stop(&mut self, holds: bool) {
         if self.stopping {
             return;
         }
         self.stopping = true;
+        self.leaves_sessions = holds;
         self.end_all_pauses();
         for number in self.pools.with_backends().iter() {
             self.act(Action::TakeBack(number));
         }
-        self.then(Then::EndSessions);
+        if !holds {
+            self.then(Then::EndSessions);
+        }
         let slots: Vec<u32> = self.backends.iter().map(|(slot, _)| slot).collect();
         for slot in slots {
             self.act(Action::Recall { slot, id: 0 });
@@ -83,7 +91,7 @@ impl Core {
         let Some(id) = self.sessions.in_slot(index) else {
             return Some(false);
         };
-        let shall_end = self.stopping || self.is_forced_out(id, words);
+        let shall_end = self.ends_sessions() || self.is_forced_out(id, words);
         let ends = shall_end && self.is_ours(id, words);
         if ends {
             self.end(id, Why::Administrator);

@@ -4,8 +4,9 @@
 //! The next dispatcher adopts them (`scheduler/adopt.rs`) before it does anything else. If it ends
 //! before it has adopted all, the keeper still has everything, and another one begins anew.
 
+use super::link::memory::control::Control;
 use super::link::memory::remains::Contexts;
-use super::sys::keeper::{self, Ledger, LEDGER};
+use super::sys::keeper::{self, Ledger, LEDGER, REFUSED, SERVER_WORDS, TAKEN};
 use super::sys::memory::Remains;
 use super::sys::process;
 use super::sys::socket::{self, Kind, MAX_KEPT};
@@ -81,40 +82,91 @@ pub fn listen(ledger: Ledger) -> io::Result<()> {
     std::fs::rename(new, SOCKET)
 }
 
+// ---- Which server ---------------------------------------------------------
+
+/// The server's control file, in the data directory.
+const CONTROL_FILE: &str = "global/pg_control";
+/// DB_SHUTDOWNED_IN_RECOVERY and DB_IN_ARCHIVE_RECOVERY (pg_control.h): the states of a standby.
+const STANDBY_STATES: [u32; 2] = [2, 5];
+
+/// What tells this server from another that may come in its place: its system identifier, the
+/// timeline of its last checkpoint, and whether it is a standby. From pg_control, whose first fields
+/// are the same in all majors (ControlFileData, pg_control.h of 15 to 18).
+pub fn this_server() -> io::Result<[u32; SERVER_WORDS]> {
+    const STATE: usize = 16;
+    const TIMELINE: usize = 48;
+    let bytes = std::fs::read(CONTROL_FILE)?;
+    let word = |at: usize| {
+        let word = bytes.get(at..at + 4).and_then(|word| word.try_into().ok());
+        word.map(u32::from_ne_bytes)
+            .ok_or_else(|| io::Error::other("pg_control is too short"))
+    };
+    let is_standby = u32::from(STANDBY_STATES.contains(&word(STATE)?));
+    Ok([word(0)?, word(4)?, word(TIMELINE)?, is_standby])
+}
+
+/// May sessions of the one server go on at the other? A standby's may go on at a primary, which it
+/// has become; those of a primary would meet with errors at a standby, and their clients would stay.
+fn is_the_same_server(
+    before: [u32; SERVER_WORDS],
+    now: [u32; SERVER_WORDS],
+) -> Result<(), &'static str> {
+    match (before, now) {
+        ([a, b, ..], [c, d, ..]) if (a, b) != (c, d) => Err("it is another database system"),
+        ([.., 0], [.., 1]) => Err("the server has become a standby"),
+        ([.., before, 0], [.., now, 0]) if before != now => Err("the server has another timeline"),
+        _ => Ok(()),
+    }
+}
+
 /// What an earlier dispatcher has left behind.
 pub struct Left {
     keeper: OwnedFd,
     pub ledger: Ledger,
+    /// That of its server, if that was not this one.
+    pub earlier: Option<Control>,
     arena: Remains,
     /// Its listening sockets.
     pub ports: Vec<OwnedFd>,
 }
 
 impl Left {
-    /// Asks the keeper of an earlier dispatcher. None: there is none, or it has nothing.
-    pub fn find() -> Option<Left> {
+    /// Asks the keeper of an earlier dispatcher. None: there is none, or it has nothing. `control`:
+    /// the memory of this server.
+    pub fn find(control: &OwnedFd) -> Option<Left> {
         let keeper = socket::connect_unix(Path::new(SOCKET), Kind::Packets).ok()?;
-        Left::ask(keeper)
+        Left::ask(&keeper, control)
             .inspect_err(|error| {
-                tracing::warn!("sessions of an earlier dispatcher are lost: {error}")
+                tracing::warn!("sessions of an earlier dispatcher are lost: {error}");
+                let _ = socket::send(keeper.as_raw_fd(), &[REFUSED]);
             })
             .ok()
     }
 
-    fn ask(keeper: OwnedFd) -> io::Result<Left> {
+    fn ask(keeper: &OwnedFd, control: &OwnedFd) -> io::Result<Left> {
         let nothing = || io::Error::other("its keeper does not answer as expected");
         let one = |number| {
-            let kept = receive(&keeper, &[number])?;
+            let kept = receive(keeper, &[number])?;
             kept.into_iter().next().ok_or_else(nothing)
         };
         let ledger = Ledger::map(&one(LEDGER)?)?;
+        if !ledger.is_known() {
+            return Err(io::Error::other("they are another build's"));
+        }
+        let its_control = one(ledger.control().ok_or_else(nothing)?.unsigned_abs())?;
+        let mut earlier = None;
+        if !process::is_same_file(&its_control, control)? {
+            is_the_same_server(ledger.server(), this_server()?).map_err(io::Error::other)?;
+            earlier = Some(Control::open(its_control.as_raw_fd()).map_err(io::Error::other)?);
+        }
         let arena = ledger.arena().ok_or_else(nothing)?;
         let arena = Remains::open(one(arena.unsigned_abs())?.as_raw_fd())?;
         let ports: Vec<RawFd> = ledger.ports().collect();
-        let ports = receive(&keeper, &numbers(&ports))?;
+        let ports = receive(keeper, &numbers(&ports))?;
         Ok(Left {
-            keeper,
+            keeper: keeper.try_clone()?,
             ledger,
+            earlier,
             arena,
             ports,
         })
@@ -138,9 +190,19 @@ impl Left {
         Ok(all)
     }
 
-    /// All that is wanted has been taken: the keeper ends.
-    pub fn end(self) {
-        let _ = socket::send(self.keeper.as_raw_fd(), b"e");
+    /// All that is wanted has been taken: the keeper ends. If an earlier server's sessions were not
+    /// adopted, the keeper tells them so; of this server's, backends may serve them.
+    pub fn end(self, is_adopted: impl Fn(u32) -> bool) {
+        let slots = 0..self.ledger.session_slots();
+        let word = match self.earlier {
+            None => TAKEN,
+            Some(_) => {
+                let adopted = slots.filter(|index| is_adopted(*index));
+                adopted.for_each(|index| self.ledger.keep_no_more(index));
+                REFUSED
+            }
+        };
+        let _ = socket::send(self.keeper.as_raw_fd(), &[word]);
     }
 }
 
@@ -157,4 +219,22 @@ fn receive(keeper: &OwnedFd, numbers: &[u32]) -> io::Result<Vec<OwnedFd>> {
     socket::send(keeper.as_raw_fd(), &asked)?;
     socket::wait_to_read(keeper.as_raw_fd(), ANSWER_MS)?;
     socket::receive_kept(keeper.as_raw_fd())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sessions_go_on_at_the_same_server_alone() {
+        let (primary, standby) = ([1, 2, 3, 0], [1, 2, 3, 1]);
+        let may = |before, now| is_the_same_server(before, now).is_ok();
+        assert!(may(primary, primary) && may(standby, standby));
+        // A standby that has been promoted has another timeline.
+        assert!(may(standby, [1, 2, 4, 0]));
+        assert!(!may(primary, standby));
+        // Restored from a backup, up to a point in the past.
+        assert!(!may(primary, [1, 2, 4, 0]));
+        assert!(!may(primary, [9, 2, 3, 0]) && !may(standby, [1, 9, 3, 1]));
+    }
 }

@@ -58,6 +58,8 @@ pub struct Parameters {
     pub backend_idle_timeout_ms: u64,
     pub backend_lifetime_ms: u64,
     pub session_wait_timeout_ms: u64,
+    /// How long sessions wait for the next server; 0: they end with this one.
+    pub hold_sessions_ms: u32,
     pub max_sessions: u32,
     pub session_memory_bytes: u64,
     pub authentication_timeout_ms: u64,
@@ -181,6 +183,7 @@ const TABLE: &[(&str, Set)] = &[
     number!(backend_idle_timeout_ms),
     number!(backend_lifetime_ms),
     number!(session_wait_timeout_ms),
+    number!(hold_sessions_ms),
     number!(max_sessions),
     number!(session_memory_bytes),
     number!(authentication_timeout_ms),

@@ -8,7 +8,7 @@ use super::event_loop::shutdown::is_backend;
 use super::event_loop::{Dispatcher, Parts};
 use super::events::{token, Source};
 use super::jobs::Jobs;
-use super::keeper::{Keeper, Left};
+use super::keeper::{self, Keeper, Left};
 use super::link::connections::Connections;
 use super::link::layout::shared::*;
 use super::link::memory::control::Control;
@@ -168,7 +168,17 @@ fn prepare(signals: OwnedFd) -> Result<(Dispatcher, Vec<Arc<Epoll>>)> {
     }
     let control_listener = socket::listen_unix(&control_path, Kind::Packets, 0o700, None)
         .context("could not listen on the control socket; does another dispatcher run?")?;
-    let mut left = Left::find();
+    let mut left = Left::find(&control_fd);
+    if let Some(ledger) = ledger {
+        ledger.set_hold_ms(parameters.hold_sessions_ms);
+        match keeper::this_server() {
+            Ok(server) => ledger.set_server(server),
+            Err(error) => warn!("could not read pg_control: {error}"),
+        }
+        ledger.set_control(control_fd.as_raw_fd());
+        // It is the keeper's, too.
+        std::mem::forget(control_fd);
+    }
     let ports_left = left.as_mut().map(|it| std::mem::take(&mut it.ports));
     // The ports open before this process takes anything that an earlier dispatcher may still
     // use.
@@ -180,6 +190,9 @@ fn prepare(signals: OwnedFd) -> Result<(Dispatcher, Vec<Arc<Epoll>>)> {
     let postmaster = process::pidfd(server).context("could not watch the postmaster")?;
     let are_sure = wait_for_backends(&control, |pid| is_backend(pid, server));
     let adopted = (left.as_ref()).map_or_else(Adoptable::default, |left| adoptable(&control, left));
+    if let Some(earlier) = left.as_ref().and_then(|left| left.earlier.as_ref()) {
+        control.take_from(earlier, &adopted.free);
+    }
     let orphans = control.take_over(own_pid, &adopted.all(), |pid| is_backend(pid, server));
     if !orphans.is_empty() {
         info!(

@@ -38,6 +38,7 @@ int			baton_backend_lifetime_ms;
 int			baton_message_timeout_ms;
 int			baton_hang_limit_ms;
 int			baton_session_wait_timeout_ms;
+int			baton_hold_sessions_ms;
 int			baton_max_sessions;
 int			baton_session_memory_kb;
 int			baton_max_login_rate;

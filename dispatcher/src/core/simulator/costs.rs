@@ -150,7 +150,9 @@ fn costs_of_what_concerns_many_at_once() {
         say("  limits of all", began);
         shell.carry_out();
         let began = Instant::now();
-        shell.core.handle(Event::Stop, &shell.world);
+        shell
+            .core
+            .handle(Event::Stop { holds: false }, &shell.world);
         say("  stop", began);
         shell.tell(Event::RoundEnds);
         shell.costs.say("  stopping");

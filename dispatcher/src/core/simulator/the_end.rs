@@ -191,7 +191,7 @@ impl Scenario {
 
     /// Everything ends, and nothing is left.
     pub(super) fn stop(&mut self) {
-        self.shell.tell(Event::Stop);
+        self.shell.tell(Event::Stop { holds: false });
         for turn in 0..3_000 {
             // Dedicated sessions stay; the server ends them.
             for process in self.shell.processes.iter_mut().flatten() {

@@ -567,6 +567,9 @@ impl Dispatcher {
         info!("parameters reloaded");
         batch_scheduling::set_most_wait_us(parameters.constants.batch_scheduling_wait_us);
         self.parameters = Arc::new(parameters);
+        if let Some(ledger) = self.ledger() {
+            ledger.set_hold_ms(self.parameters.hold_sessions_ms);
+        }
         self.logins.reconfigure(Arc::clone(&self.parameters));
         self.show_parameters();
         (self.scheduler).reconfigure(Arc::clone(&self.parameters));

@@ -214,7 +214,7 @@ impl Dispatcher {
             }
         }
         if let Some(left) = left {
-            left.end();
+            left.end(|index| self.scheduler.has_session_in(index));
         }
         self.scheduler.call_adopted();
     }
@@ -225,7 +225,7 @@ impl Dispatcher {
     }
 
     /// What the keeper is told.
-    fn ledger(&self) -> Option<Ledger> {
+    pub(super) fn ledger(&self) -> Option<Ledger> {
         self.keeper.as_ref().map(|keeper| keeper.ledger)
     }
 

@@ -17,6 +17,7 @@ use super::Dispatcher;
 use crate::core::Event;
 use crate::protocol::Report;
 use crate::shell::events::{token, Source};
+use crate::shell::keeper;
 use crate::shell::link::layout::shared::*;
 use crate::shell::link::memory::control::Control;
 use crate::shell::scheduler::Scheduler;
@@ -47,6 +48,8 @@ pub struct Server {
     stopping_since_us: Option<u64>,
     /// When this process ends, as a signal has asked it to, unless the server stops.
     ends_at_us: Option<u64>,
+    /// While it stops: sessions are held for the next server.
+    holds: bool,
 }
 
 impl Server {
@@ -71,6 +74,7 @@ impl Server {
             signals,
             stopping_since_us: None,
             ends_at_us: None,
+            holds: false,
         })
     }
 
@@ -139,8 +143,10 @@ impl Dispatcher {
     pub(super) fn postmaster_gone(&mut self) {
         let _ = (self.server.epoll).delete(self.server.postmaster.as_raw_fd());
         self.stop("the postmaster has gone");
-        self.scheduler.tell(Event::Abandon);
-        self.finished = true;
+        if !self.server.holds {
+            self.scheduler.tell(Event::Abandon);
+        }
+        self.leave_to_keeper();
     }
 
     pub(super) fn pid_file_changed(&mut self) {
@@ -159,15 +165,41 @@ impl Dispatcher {
             return;
         }
         info!("shutting down: {why}");
-        if let Some(ledger) = self.ledger() {
-            ledger.follows(false);
-        }
+        let holds = self.begin_to_hold();
         self.server.stopping_since_us = Some(self.now.us);
-        self.ports.close();
+        match holds {
+            true => self.ports.rest(),
+            false => self.ports.close(),
+        }
         self.logins.stop(&Report::shutting_down());
         self.logins_want();
         self.consoles.end_all(&Report::terminated());
-        self.scheduler.stop();
+        self.scheduler.stop(holds);
+    }
+
+    /// Are sessions to be held for the next server? The keeper is told.
+    fn begin_to_hold(&mut self) -> bool {
+        let Some(ledger) = self.ledger() else {
+            return false;
+        };
+        let server = keeper::this_server();
+        let holds = self.parameters.hold_sessions_ms > 0 && server.is_ok();
+        ledger.follows(holds);
+        if let Ok(server) = server {
+            ledger.set_server(server);
+        }
+        self.server.holds = holds;
+        holds
+    }
+
+    /// No backend is left, or the server has died: the keeper has the sessions from here on.
+    fn leave_to_keeper(&mut self) {
+        if self.server.holds {
+            info!("sessions are held for the next server");
+            self.scheduler.hand_back();
+            self.is_replaced = true;
+        }
+        self.finished = true;
     }
 
     /// Continues the shutdown; called in each tick.
@@ -182,7 +214,7 @@ impl Dispatcher {
         let left = self.scheduler.backend_count() + self.natives.relayed();
         if left == 0 && !self.scheduler.is_ending() {
             info!("shut down");
-            self.finished = true;
+            self.leave_to_keeper();
         } else if left > 0
             && self.server.is_patience_over(self.now.us)
             && !process::has_ended(&self.server.postmaster)

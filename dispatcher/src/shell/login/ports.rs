@@ -209,6 +209,14 @@ impl Ports {
         others
     }
 
+    /// Accepts no client any more. The ports stay open: clients wait for who follows.
+    pub fn rest(&mut self) {
+        self.resting.clear();
+        for index in 0..self.listeners.len() as u32 {
+            self.listen(index, false);
+        }
+    }
+
     fn listen(&self, index: u32, listens: bool) {
         // None: the port has been closed since.
         if let Some(listener) = self.listeners.get(index as usize) {

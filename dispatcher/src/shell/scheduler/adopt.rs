@@ -96,12 +96,16 @@ fn need(is_ungreeted: bool) -> Need {
     }
 }
 
+/// `control`: this server's. Of an earlier server no backend is left, so only free sessions count.
 pub fn adoptable(control: &Control, left: &Left) -> Adoptable {
     let mut found = Adoptable::default();
+    let slots_here = control.sessions.len();
+    let control = left.earlier.as_ref().unwrap_or(control);
     let Some(contexts) = left.contexts() else {
         return found;
     };
-    let slots = (control.sessions.len() as u32).min(left.ledger.session_slots());
+    let slots = control.sessions.len().min(slots_here) as u32;
+    let slots = slots.min(left.ledger.session_slots());
     for index in 0..slots {
         let slot = &control.sessions[index as usize];
         let identity = &control.identities[index as usize];
@@ -137,18 +141,29 @@ pub fn adoptable(control: &Control, left: &Left) -> Adoptable {
             _ => {}
         }
     }
+    if left.earlier.is_some() {
+        found.held.clear();
+    }
     found
 }
 
 /// What an earlier dispatcher has stored.
 struct Old<'a> {
     contexts: OldContexts<'a>,
+    /// Its server was not this one.
+    is_of_earlier: bool,
     /// Of the statements of all sessions, by their numbers, which are given away anew.
     counters: HashMap<u32, Counters>,
 }
 
 impl<'a> Old<'a> {
-    fn of(contexts: OldContexts<'a>, found: &Adoptable, control: &Control) -> Old<'a> {
+    fn of(
+        contexts: OldContexts<'a>,
+        found: &Adoptable,
+        earlier: Option<&Control>,
+        control: &Control,
+    ) -> Old<'a> {
+        let control = earlier.unwrap_or(control);
         let held = found.held.values().flatten().map(|(index, _)| *index);
         let records = (found.free.iter().copied().chain(held)).filter_map(|it| contexts.record(it));
         let items = records
@@ -157,7 +172,11 @@ impl<'a> Old<'a> {
         let counters = items
             .filter_map(|(item, _)| Some((item.counter, control.read_counters(item.counter)?)))
             .collect();
-        Old { contexts, counters }
+        Old {
+            contexts,
+            is_of_earlier: earlier.is_some(),
+            counters,
+        }
     }
 }
 
@@ -222,13 +241,15 @@ impl Scheduler {
         let Some(contexts) = left.contexts() else {
             return 0;
         };
-        let old = Old::of(contexts, found, &self.control);
+        let old = Old::of(contexts, found, left.earlier.as_ref(), &self.control);
         let mut adopted = 0;
         for (index, socket) in sockets {
             let Some(record) = old.contexts.record(index) else {
                 continue;
             };
-            if are_sure || !is_in_doubt(&socket, &record) {
+            // An earlier server's process ID may have no place here.
+            let pid = self.control.identities[index as usize].pid.load(SeqCst);
+            if pid == record.cancel_pid && (are_sure || !is_in_doubt(&socket, &record)) {
                 let is_adopted = self.adopt_one(None, socket, record, &old);
                 adopted += usize::from(is_adopted.is_some());
             }
@@ -304,7 +325,7 @@ impl Scheduler {
         let (id, index) = (record.id, index_of(record.id));
         let key = tenant_of(old.contexts.content(record.tenant_entry)?.value).ok()?;
         let items = old.contexts.items(&record)?;
-        let role = key.role_oid;
+        let (role, database) = (key.role_oid, key.database_oid);
         let tenant = self.tenant_for(key)?;
         let is_new = record.record_flags & RECORD_GREET != 0;
         if !self.core.adopt_session(tenant, id, holder) {
@@ -317,8 +338,14 @@ impl Scheduler {
             bytes: record.peer_address,
         };
         self.sockets.insert(id, socket, Origin::of(&address));
+        // The settings that another server begins with are those that it has now.
+        let settings_marks = match old.is_of_earlier {
+            false => record.settings_marks,
+            true => (self.control.header).settings_marks_of(database, role),
+        };
         let new = SessionRecord {
             tenant,
+            settings_marks,
             account: self.contexts.arena.account_of_role(role),
             starts: self.starts,
             context_version: 0,

@@ -279,10 +279,11 @@ impl Scheduler {
             || self.skippers.has_later()
     }
 
-    /// The server or this dispatcher stops: sessions that no backend serves end at once.
-    pub fn stop(&mut self) {
+    /// The server stops: sessions that no backend serves end at once, or are held for the next
+    /// server.
+    pub fn stop(&mut self, holds: bool) {
         self.is_stopping = true;
-        self.tell(Event::Stop);
+        self.tell(Event::Stop { holds });
     }
 
     /// This dispatcher ends, and another one follows: sessions that cannot outlive this process

@@ -429,6 +429,16 @@ impl Control {
         number as i32
     }
 
+    /// The session in this slot keeps its process ID. False if that has no place in the directory.
+    pub fn put_pid(&self, index: u32, pid: i32) -> bool {
+        let place = pid.unsigned_abs() as usize % self.pids.len();
+        let is_free = pid > 0 && self.pids[place].load(SeqCst) == 0;
+        if is_free {
+            self.pids[place].store(index + 1, SeqCst);
+        }
+        is_free
+    }
+
     /// The slot to which the directory leads for this process ID. Only the session's key proves
     /// that the session is the right one.
     pub fn slot_of_pid(&self, pid: i32) -> Option<u32> {

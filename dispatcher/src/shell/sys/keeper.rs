@@ -13,31 +13,48 @@
 //!
 //! What the keeper asks of a connection: that it comes from a process of the same user. A packet
 //! of u32 numbers of descriptors is answered with these descriptors ([`LEDGER`]: the ledger's).
-//! A packet of one byte ends the keeper.
+//! A packet of one byte ends the keeper: [`TAKEN`], or [`REFUSED`], if sessions that it still has
+//! are to be told that they end.
+//!
+//! If the server ends, too, the keeper waits as long as the ledger says for the next server
+//! (pg_baton.hold_sessions). Then it ends the sessions with 57P01.
 
 use super::memory::SharedMapping;
 use super::socket::{self, MAX_KEPT};
 use super::{check, memory, process};
 use std::io;
 use std::mem::size_of;
-use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd, IntoRawFd, OwnedFd, RawFd};
 use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::SeqCst;
 
 /// In a request: the ledger.
 pub const LEDGER: u32 = u32::MAX;
+/// Requests: the next dispatcher has what it wants; or it takes no session.
+pub const TAKEN: u8 = b'e';
+pub const REFUSED: u8 = b'x';
+/// The form of the ledger: another build's may be another one.
+const FORMAT: u32 = 0xba70_0002;
 /// How long the keeper waits for the next dispatcher.
 const PATIENCE_MS: i64 = 60_000;
 /// Listening sockets that it may keep.
 pub const MOST_PORTS: usize = 64;
 
+const FORMAT_AT: usize = 0;
 /// 1: another dispatcher follows if this one ends.
-const KEEPS: usize = 0;
-const OWN: usize = 1;
-const ARENA: usize = 2;
-const LISTENER: usize = 3;
-const PORTS: usize = 4;
+const KEEPS: usize = 1;
+const OWN: usize = 2;
+const ARENA: usize = 3;
+const CONTROL: usize = 4;
+const LISTENER: usize = 5;
+/// How long sessions are held while there is no server, in milliseconds.
+const HOLD_MS: usize = 6;
+/// Which server it is.
+const SERVER: usize = 7;
+const PORTS: usize = SERVER + SERVER_WORDS;
 const SESSIONS: usize = PORTS + MOST_PORTS;
+/// Words that tell one server from another.
+pub const SERVER_WORDS: usize = 4;
 
 /// What the dispatcher tells the keeper.
 #[derive(Clone, Copy)]
@@ -63,11 +80,12 @@ impl Ledger {
         let fd = memory::words(length)?;
         let ledger = Ledger::map(&fd)?;
         ledger.words[OWN].store(word_of(fd.as_raw_fd()), SeqCst);
+        ledger.words[FORMAT_AT].store(FORMAT, SeqCst);
         std::mem::forget(fd);
         Ok(ledger)
     }
 
-    /// Maps the ledger of an earlier dispatcher.
+    /// Maps the ledger of an earlier dispatcher, or this one's, which has no content yet.
     pub fn map(fd: &OwnedFd) -> io::Result<Ledger> {
         let mapping = SharedMapping::open(fd.as_raw_fd())?;
         let count = (mapping.length() / size_of::<u32>()) as u32;
@@ -76,6 +94,11 @@ impl Ledger {
             .filter(|words| words.len() >= SESSIONS);
         let words = words.ok_or_else(|| io::Error::other("the ledger is too short"))?;
         Ok(Ledger { words })
+    }
+
+    /// Has it been written by a program that writes it as this one does?
+    pub fn is_known(&self) -> bool {
+        self.words[FORMAT_AT].load(SeqCst) == FORMAT
     }
 
     fn put(&self, at: usize, fd: Option<RawFd>) {
@@ -103,6 +126,33 @@ impl Ledger {
 
     pub fn arena(&self) -> Option<RawFd> {
         self.get(ARENA)
+    }
+
+    pub fn set_control(&self, fd: RawFd) {
+        self.put(CONTROL, Some(fd));
+    }
+
+    pub fn control(&self) -> Option<RawFd> {
+        self.get(CONTROL)
+    }
+
+    /// How long sessions are to be held while there is no server.
+    pub fn set_hold_ms(&self, hold_ms: u32) {
+        self.words[HOLD_MS].store(hold_ms, SeqCst);
+    }
+
+    pub fn hold_ms(&self) -> u32 {
+        self.words[HOLD_MS].load(SeqCst)
+    }
+
+    pub fn set_server(&self, server: [u32; SERVER_WORDS]) {
+        for (word, value) in self.words[SERVER..].iter().zip(server) {
+            word.store(value, SeqCst);
+        }
+    }
+
+    pub fn server(&self) -> [u32; SERVER_WORDS] {
+        std::array::from_fn(|at| self.words[SERVER + at].load(SeqCst))
     }
 
     /// The socket at which the keeper listens once the dispatcher has ended.
@@ -175,14 +225,15 @@ fn leave() -> ! {
 }
 
 /// Waits until one of the descriptors is readable, and returns which. None: the time is over.
-fn wait(fds: [RawFd; 2], limit_ms: i32) -> Option<usize> {
+fn wait<const COUNT: usize>(fds: [RawFd; COUNT], limit_ms: i32) -> Option<usize> {
+    // poll() skips a negative number.
     let mut wanted = fds.map(|fd| libc::pollfd {
         fd,
         events: libc::POLLIN,
         revents: 0,
     });
     // SAFETY: `wanted` lives through the call.
-    let ready = unsafe { libc::poll(wanted.as_mut_ptr(), 2, limit_ms) };
+    let ready = unsafe { libc::poll(wanted.as_mut_ptr(), COUNT as libc::nfds_t, limit_ms) };
     match ready {
         0 => None,
         _ => wanted.iter().position(|one| one.revents != 0),
@@ -191,11 +242,19 @@ fn wait(fds: [RawFd; 2], limit_ms: i32) -> Option<usize> {
 
 /// The life of the keeper.
 fn keep(ledger: Ledger, dispatcher: RawFd, postmaster: RawFd, marks: &mut [u8]) -> ! {
+    let mut server = postmaster;
     loop {
-        match wait([dispatcher, postmaster], -1) {
+        let limit_ms = match server {
+            -1 => ledger.hold_ms() as i32,
+            _ => -1,
+        };
+        match wait([dispatcher, server], limit_ms) {
             Some(0) => break,
             // The dispatcher ends with the postmaster, too.
-            Some(_) => leave(),
+            Some(_) if ledger.hold_ms() == 0 => leave(),
+            Some(_) => server = -1,
+            // It hangs.
+            None if server < 0 => leave(),
             None => {}
         }
     }
@@ -203,24 +262,54 @@ fn keep(ledger: Ledger, dispatcher: RawFd, postmaster: RawFd, marks: &mut [u8]) 
         leave();
     };
     close_the_rest(&ledger, [postmaster, listener], marks);
-    let until_ms = process::monotonic_us() / 1000 + PATIENCE_MS;
+    // Blocked, as in the dispatcher.
+    let signals = process::terminations().map_or(-1, IntoRawFd::into_raw_fd);
+    let now_ms = || process::monotonic_us() / 1000;
+    let mut server = postmaster;
+    let mut until_ms = now_ms() + PATIENCE_MS;
     loop {
-        match wait([postmaster, listener], left_ms(until_ms)) {
-            Some(1) => serve(&ledger, listener, postmaster, until_ms),
+        // A service manager that stops the server waits for its last process, so a signal counts
+        // once the server has ended. It may have come before.
+        let termination = if server < 0 { signals } else { -1 };
+        match wait([server, listener, termination], left_ms(until_ms)) {
+            Some(1) => serve(&ledger, listener, server, until_ms),
+            Some(2) => end_sessions(&ledger),
+            // The server has ended.
+            Some(_) => {
+                server = -1;
+                until_ms = now_ms() + i64::from(ledger.hold_ms());
+            }
             None if left_ms(until_ms) > 0 => {}
-            _ => leave(),
+            None => end_sessions(&ledger),
         }
     }
 }
 
 fn left_ms(until_ms: i64) -> i32 {
-    (until_ms - process::monotonic_us() / 1000).clamp(0, PATIENCE_MS) as i32
+    (until_ms - process::monotonic_us() / 1000).clamp(0, i64::from(i32::MAX)) as i32
+}
+
+/// What the server says to a session that an administrator ends (ProcessInterrupts, postgres.c).
+const LAST_WORDS: &[u8] = b"E\0\0\0\x4fSFATAL\0VFATAL\0C57P01\0\
+    Mterminating connection due to administrator command\0\0";
+const _: () = assert!(LAST_WORDS.len() == 0x4f + 1);
+
+/// Ends all sessions that the keeper has, and the keeper.
+fn end_sessions(ledger: &Ledger) -> ! {
+    for fd in (0..ledger.session_slots()).filter_map(|index| ledger.session(index)) {
+        let _ = socket::send(fd, LAST_WORDS);
+        socket::shutdown_write(fd);
+        // Unread input would reset the connection, and the client would lose the last words.
+        socket::discard_input(fd);
+    }
+    leave()
 }
 
 /// Closes all descriptors but those that are kept.
 fn close_the_rest(ledger: &Ledger, own: [RawFd; 2], marks: &mut [u8]) {
     let sessions = (0..ledger.session_slots()).filter_map(|index| ledger.session(index));
-    let others = [ledger.get(OWN), ledger.arena()].into_iter().flatten();
+    let others = [ledger.get(OWN), ledger.arena(), ledger.control()];
+    let others = others.into_iter().flatten();
     let kept = sessions.chain(others).chain(ledger.ports()).chain(own);
     kept.for_each(|fd| {
         if let Some(mark) = marks.get_mut(fd as usize) {
@@ -265,6 +354,7 @@ fn serve(ledger: &Ledger, listener: RawFd, postmaster: RawFd, until_ms: i64) {
         // SAFETY: the buffer lives through the call, and any bytes are valid u32.
         let length = unsafe { libc::recv(fd, asked.as_mut_ptr().cast(), size_of_val(&asked), 0) };
         match length {
+            1 if asked[0].to_ne_bytes()[0] == REFUSED => end_sessions(ledger),
             1 => leave(),
             4.. => {}
             _ => break,

@@ -42,6 +42,20 @@ pub fn inherited(number: RawFd) -> io::Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(number) })
 }
 
+/// Copies a structure of a shared memory ([`SharedMapping::slice`]), word by word.
+pub fn copy_words<T>(from: &T, to: &T) {
+    const { assert!(size_of::<T>() % 4 == 0 && align_of::<T>() >= 4) };
+    for at in 0..size_of::<T>() / 4 {
+        use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
+        // SAFETY: within both structures, which consist of atomic integers and are aligned.
+        unsafe {
+            let from = std::ptr::from_ref(from).cast::<AtomicU32>().add(at);
+            let to = std::ptr::from_ref(to).cast::<AtomicU32>().add(at);
+            (*to).store((*from).load(SeqCst), SeqCst);
+        }
+    }
+}
+
 const READ_AND_WRITE: libc::c_int = libc::PROT_READ | libc::PROT_WRITE;
 
 /// Maps a memory; `access` is PROT_READ, with PROT_WRITE or without it.

@@ -5,6 +5,7 @@ use super::{check, check_length};
 use std::ffi::CString;
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::os::unix::fs::MetadataExt;
 use std::os::unix::process::CommandExt;
 
 // ---- Processes ------------------------------------------------------------
@@ -136,27 +137,39 @@ pub fn start_again(name: &str, argument: &str, fd: &OwnedFd, number: RawFd) -> i
 /// Ignores SIGHUP and SIGPIPE, and SIGCHLD, so that a keeper that dies leaves nothing. SIGTERM,
 /// SIGINT and SIGQUIT are read from the descriptor that is returned.
 pub fn signals() -> io::Result<OwnedFd> {
-    // SAFETY: an all-zero set is a valid value to initialise; the calls below
-    // only read and write it.
+    // SAFETY: handlers are not functions of this program; the set lives through the call.
     unsafe {
         libc::signal(libc::SIGHUP, libc::SIG_IGN);
         libc::signal(libc::SIGPIPE, libc::SIG_IGN);
         libc::signal(libc::SIGCHLD, libc::SIG_IGN);
+        check(libc::sigprocmask(
+            libc::SIG_SETMASK,
+            &terminating(),
+            std::ptr::null_mut(),
+        ))?;
+    }
+    terminations()
+}
+
+fn terminating() -> libc::sigset_t {
+    // SAFETY: an all-zero set is a valid value to initialise; the calls only write it.
+    unsafe {
         let mut set: libc::sigset_t = std::mem::zeroed();
         libc::sigemptyset(&mut set);
         libc::sigaddset(&mut set, libc::SIGTERM);
         libc::sigaddset(&mut set, libc::SIGINT);
         libc::sigaddset(&mut set, libc::SIGQUIT);
-        check(libc::sigprocmask(
-            libc::SIG_SETMASK,
-            &set,
-            std::ptr::null_mut(),
-        ))?;
-        let fd = check(libc::signalfd(
-            -1,
-            &set,
-            libc::SFD_CLOEXEC | libc::SFD_NONBLOCK,
-        ))?;
+        set
+    }
+}
+
+/// A descriptor that is readable when SIGTERM, SIGINT or SIGQUIT has come to the process that reads
+/// it. They must be blocked. Allocates nothing.
+pub fn terminations() -> io::Result<OwnedFd> {
+    let flags = libc::SFD_CLOEXEC | libc::SFD_NONBLOCK;
+    // SAFETY: the set lives through the call; the result is a new descriptor.
+    unsafe {
+        let fd = check(libc::signalfd(-1, &terminating(), flags))?;
         Ok(OwnedFd::from_raw_fd(fd))
     }
 }
@@ -185,6 +198,16 @@ pub fn raise_descriptor_limit() -> io::Result<(u64, u64)> {
 /// One more than the highest number that a descriptor may have.
 pub fn most_descriptors() -> io::Result<usize> {
     Ok(descriptor_limit()?.rlim_max.min(1 << 21) as usize)
+}
+
+/// Do both descriptors lead to one file, or one memory?
+pub fn is_same_file(one: &OwnedFd, other: &OwnedFd) -> io::Result<bool> {
+    let place = |fd: &OwnedFd| -> io::Result<(u64, u64)> {
+        let file = std::fs::File::from(fd.try_clone()?);
+        let about = file.metadata()?;
+        Ok((about.dev(), about.ino()))
+    };
+    Ok(place(one)? == place(other)?)
 }
 
 /// A descriptor that is readable when the file's content changes.

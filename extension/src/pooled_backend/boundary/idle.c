@@ -42,6 +42,7 @@
 #include "parameters.h"
 #include "pg_guc.h"
 #include "pooled_state.h"
+#include "session_pid.h"
 #include "session_statements.h"
 #include "taint.h"
 #include "tally.h"
@@ -468,10 +469,38 @@ assignments_handle(uint32 cause)
 /* No message wakes the backend when the dispatcher has stored what it was told. */
 #define UNHEARD_LOOK_MS 1
 
+/*
+ * SIGTERM ends this process. The session in place, which is between two
+ * transactions, need not end with it: it is given back if it can be shared. So
+ * a stop of the server costs it nothing if the next server gets it
+ * (pg_baton.hold_sessions).
+ */
+static void
+give_back_before_the_end(void)
+{
+	uint64		session = baton_session_held();
+
+	if (session == 0 || BatonSelf.control < 0 || IsTransactionOrTransactionBlock() ||
+		baton_input_is_buffered() || baton_pid_is_terminated(session))
+		return;
+	HOLD_INTERRUPTS();
+	/* what its client has sent is still in the socket, for another backend */
+	if (BatonServed.input.just_taken)
+		baton_client_asks_nothing();
+	if (baton_taint() == BATON_CAUSE_NONE &&
+		baton_session_lacks_memory() == BATON_CAUSE_NONE &&
+		dispatcher_is_there() && baton_state_claim(BATON_BACKEND_BUSY) &&
+		baton_session_release(BATON_BACKEND_RETIRING, false))
+		baton_socket_clear();
+	RESUME_INTERRUPTS();
+}
+
 /* Processes what PostgresMain's wait for a command would process. */
 static void
 handle_interrupts(void)
 {
+	if (unlikely(ProcDiePending))
+		give_back_before_the_end();
 	CHECK_FOR_INTERRUPTS();
 
 	/*
@@ -595,6 +624,20 @@ is_newcomer(void)
 }
 
 /*
+ * An immediate shutdown ends this process at once, and the session in place
+ * with it. If sessions are to outlive the server, an idle one does not stay.
+ */
+#define LONGEST_LINGER_MS 1000L
+
+static bool
+has_lingered(void)
+{
+	return baton_hold_sessions_ms > 0 &&
+		baton_monotonic_us() - baton_session_slot(baton_session_held())->state_since_us >=
+		LONGEST_LINGER_MS * 1000;
+}
+
+/*
  * Gives the held session back, or takes another, if it is time to. The held
  * session, if any, is shareable and its client is silent, and the slot is
  * BUSY, IDLE or LINGER. Returns false if the backend can only wait for the
@@ -633,7 +676,7 @@ pass_baton(void)
 
 	if (baton_session_held() != 0 &&
 		(baton_migration_forced() || BatonSelf.retire_wanted || IdleSessionTimeout > 0 ||
-		 baton_session_is_counted() || is_newcomer()))
+		 baton_session_is_counted() || is_newcomer() || has_lingered()))
 	{
 		/*
 		 * the dispatcher watches idle_session_timeout, so the session is not
@@ -717,7 +760,11 @@ sleep_time(uint32 cause)
 		if (BatonSelf.retire_wanted)
 			return UNHEARD_LOOK_MS;
 	}
-	return baton_session_lacks(cause) ? LACKS_MEMORY_LOOK_MS : baton_cache_memory_sleep();
+	if (baton_session_lacks(cause))
+		return LACKS_MEMORY_LOOK_MS;
+	if (baton_hold_sessions_ms > 0 && baton_session_held() != 0 && cause == BATON_CAUSE_NONE)
+		return LONGEST_LINGER_MS;
+	return baton_cache_memory_sleep();
 }
 
 /*

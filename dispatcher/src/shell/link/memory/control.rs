@@ -12,7 +12,7 @@ use crate::shell::link::layout::{
     TenantSlot, TotalsSlot,
 };
 use crate::shell::link::wire::Counters;
-use crate::shell::sys::memory::SharedMapping;
+use crate::shell::sys::memory::{copy_words, SharedMapping};
 use anyhow::{bail, Context as _, Result};
 use std::os::fd::{OwnedFd, RawFd};
 use std::sync::atomic::AtomicU32;
@@ -147,6 +147,24 @@ impl Control {
             self.clear_session(index as u32);
         }
         orphans
+    }
+
+    /// Takes the words of these sessions over from the memory of a server that has ended. A session
+    /// whose process ID has no free place here is left out.
+    pub fn take_from(&self, earlier: &Control, sessions: &[u32]) {
+        let next_pid = earlier.header.next_pid.load(SeqCst);
+        self.header.next_pid.store(next_pid, SeqCst);
+        for index in sessions {
+            let at = *index as usize;
+            let (Some(to), Some(identity)) = (self.sessions.get(at), self.identities.get(at))
+            else {
+                continue;
+            };
+            if self.put_pid(*index, earlier.identities[at].pid.load(SeqCst)) {
+                copy_words(&earlier.identities[at], identity);
+                copy_words(&earlier.sessions[at], to);
+            }
+        }
     }
 
     pub fn free_backend(&self, index: u32) {

@@ -1,0 +1,301 @@
+"""A restart of the server costs idle sessions nothing (pg_baton.hold_sessions)."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+import traceback
+
+import pytest
+from faults.test_chaos import Session
+from harness.cluster import HOST
+from harness.health import assert_healthy, wait_until
+from harness.wire import Closed, Wire, query
+
+pytestmark = pytest.mark.pool_only
+
+HOLD_S = 60
+MOST_BACKENDS = 4
+RESTARTS = int(os.environ.get("BATON_TEST_RESTARTS", "3"))
+
+
+@pytest.fixture
+def cluster(make_cluster):
+    cluster = make_cluster(parameters={"pg_baton.max_backends": MOST_BACKENDS, "pg_baton.hold_sessions": f"{HOLD_S}s"})
+    cluster.sql("CREATE EXTENSION pg_baton")
+    cluster.sql("CREATE SEQUENCE drawn")
+    yield cluster
+    if cluster.process is not None:
+        # otherwise the keeper waits for another server
+        cluster.set_parameters({"pg_baton.hold_sessions": 0})
+        cluster.reload()
+        wait_until(lambda: "parameters reloaded" in cluster.log(), what="the dispatcher knows")
+        time.sleep(0.3)
+
+
+def stop(cluster, mode: str) -> None:
+    """Stops the server alone: others of its processes hold its sessions."""
+    number = {"smart": signal.SIGTERM, "fast": signal.SIGINT, "immediate": signal.SIGQUIT, "kill": signal.SIGKILL}[mode]
+    cluster.process.send_signal(number)
+    cluster.process.wait(60)
+    # after a SIGKILL the server refuses to start as long as a backend is there
+    wait_until(
+        lambda: not any(process.command.startswith("postgres") for process in cluster.processes()),
+        what="the server's processes have ended",
+    )
+
+
+def at_rest(cluster) -> None:
+    """Waits until no backend has a session."""
+    wait_until(
+        lambda: cluster.sql("SELECT count(*) FROM pg_baton_backends WHERE session_id IS NOT NULL") == [(0,)],
+        what="no session lingers on a backend",
+    )
+
+
+class Known:
+    """A session whose state the test knows."""
+
+    def __init__(self, cluster, number: int) -> None:
+        self.wire = Wire.login(HOST, cluster.pool_port)
+        self.number = number
+        self.wire.query(f"SET my.number = '{number}'; SET work_mem = '{100 + number}kB'")
+        self.wire.query(f"PREPARE mine AS SELECT {number}")
+        ((self.drawn,),) = self.wire.query("SELECT nextval('drawn')")
+
+    def assert_has_its_state(self) -> None:
+        assert self.wire.query("SELECT current_setting('my.number'), current_setting('work_mem')") == [
+            [str(self.number), f"{100 + self.number}kB"]
+        ]
+        assert self.wire.query("EXECUTE mine") == [[str(self.number)]]
+        assert self.wire.query("SELECT currval('drawn'), pg_backend_pid()") == [
+            [self.drawn, str(self.wire.backend_pid)]
+        ]
+
+
+def idle_sessions(cluster) -> list[Known]:
+    return [Known(cluster, number) for number in range(20)]
+
+
+def assert_all_go_on(cluster, sessions: list[Known]) -> None:
+    for session in sessions:
+        session.assert_has_its_state()
+    for session in sessions:
+        session.wire.close()
+    assert_healthy(cluster)
+
+
+@pytest.mark.parametrize("mode", ["fast", "smart", "immediate", "kill"])
+def test_idle_sessions_go_on_after_a_restart(cluster, mode):
+    sessions = idle_sessions(cluster)
+    if mode in ("immediate", "kill"):
+        at_rest(cluster)
+    stop(cluster, mode)
+    cluster.start()
+    assert_all_go_on(cluster, sessions)
+
+
+def test_sessions_go_on_after_many_restarts(cluster):
+    sessions = idle_sessions(cluster)
+    for _ in range(5):
+        stop(cluster, "fast")
+        cluster.start()
+        sessions[0].assert_has_its_state()
+        cluster.sql("SELECT pg_baton_restart_dispatcher()")
+        at_rest(cluster)
+    assert_all_go_on(cluster, sessions)
+
+
+def test_what_clients_ask_and_who_comes_while_the_server_is_away_waits(cluster):
+    sessions = idle_sessions(cluster)
+    stop(cluster, "fast")
+    for session in sessions:
+        session.wire.send(query("SELECT nextval('drawn')"))
+    came: list[list] = []
+
+    def come() -> None:
+        with Wire.login(HOST, cluster.pool_port, timeout_s=60) as wire:
+            came.append(wire.query("SELECT 'in'"))
+
+    newcomers = [threading.Thread(target=come) for _ in range(5)]
+    for thread in newcomers:
+        thread.start()
+    time.sleep(1)
+    assert not came
+    cluster.start()
+    drawn = set()
+    for session in sessions:
+        (row,) = [message.row() for message in session.wire.until_ready() if message.type == "D"]
+        session.drawn = row[0].decode()
+        drawn.add(session.drawn)
+    assert len(drawn) == len(sessions), "each request is answered once"
+    for thread in newcomers:
+        thread.join(60)
+    assert came == [[["in"]]] * 5
+    assert_all_go_on(cluster, sessions)
+
+
+class Shared(Session):
+    """Its statements are transactions of their own, and it is never dedicated."""
+
+    lost = 0
+
+    def __init__(self, cluster, number: int) -> None:
+        super().__init__(cluster, number)
+        self.operations = [getattr(Session, f"does_{what}") for what in ("set", "reset", "prepare", "draw", "pause")]
+
+    def live(self, over: threading.Event) -> None:
+        while not over.is_set():
+            try:
+                self.random.choice(self.operations)(self)
+                self.check()
+            except (Closed, OSError):
+                self.lost += 1
+                self.come_again()
+
+
+def test_under_load_a_restart_ends_the_sessions_whose_statements_run_and_no_other(cluster):
+    """BATON_TEST_RESTARTS=50 makes it as many."""
+    cluster.sql("CREATE TABLE kept (client int)")
+    sessions = [Shared(cluster, number) for number in range(30)]
+    failures: list[str] = []
+    over = threading.Event()
+
+    def live(session: Session) -> None:
+        try:
+            session.live(over)
+        except BaseException:
+            failures.append(f"client {session.number}: {traceback.format_exc(limit=4)}")
+
+    threads = [threading.Thread(target=live, args=(session,)) for session in sessions]
+    for thread in threads:
+        thread.start()
+    ends = []
+    try:
+        for _ in range(RESTARTS):
+            time.sleep(1)
+            before = sum(session.lost for session in sessions)
+            began = time.monotonic()
+            stop(cluster, "fast")
+            cluster.start()
+            away_s = time.monotonic() - began
+            time.sleep(1)
+            ends.append(sum(session.lost for session in sessions) - before)
+    finally:
+        over.set()
+        for thread in threads:
+            thread.join(90)
+    longest_s = max(session.longest_s for session in sessions)
+    print(f"{ends} sessions ended; the longest answer {longest_s:.3f} s, the server last away for {away_s:.3f} s")
+    assert failures == [] and not any(thread.is_alive() for thread in threads)
+    assert max(ends) <= MOST_BACKENDS
+    for session in sessions:
+        session.wire.close()
+    assert_healthy(cluster)
+
+
+def test_transactions_and_dedicated_sessions_end_as_on_a_direct_connection(cluster):
+    idle, busy, dedicated = (Known(cluster, number) for number in range(3))
+    busy.wire.query("BEGIN")
+    dedicated.wire.query("CREATE TEMP TABLE mine ()")
+    stop(cluster, "fast")
+    for ended in (busy, dedicated):
+        (error,) = [message for message in ended.wire.until_closed() if message.type == "E"]
+        assert error.fields()["C"] == "57P01"
+    cluster.start()
+    assert_all_go_on(cluster, [idle])
+
+
+def test_sessions_end_when_no_server_comes_in_time(cluster):
+    cluster.set_parameters({"pg_baton.hold_sessions": "1s"})
+    cluster.reload()
+    wait_until(lambda: "parameters reloaded" in cluster.log(), what="the dispatcher knows")
+    sessions = idle_sessions(cluster)
+    stop(cluster, "fast")
+    for session in sessions:
+        (error,) = [message for message in session.wire.until_closed(20) if message.type == "E"]
+        fields = error.fields()
+        assert (fields["S"], fields["C"]) == ("FATAL", "57P01")
+        assert fields["M"] == "terminating connection due to administrator command"
+    wait_until(lambda: cluster.processes() == [], what="nothing of the server is left")
+    cluster.start()
+
+
+def test_signal_to_the_keeper_ends_the_sessions_once_the_server_has_ended(cluster):
+    """As systemd sends it to all processes of a service: its stop does not wait for held sessions."""
+    sessions = idle_sessions(cluster)
+    (keeper,) = [process.pid for process in cluster.processes() if process.command.startswith("baton-keeper")]
+    os.kill(keeper, signal.SIGTERM)
+    sessions[0].assert_has_its_state()
+    stop(cluster, "fast")
+    for session in sessions:
+        (error,) = [message for message in session.wire.until_closed(20) if message.type == "E"]
+        assert error.fields()["C"] == "57P01"
+    wait_until(lambda: cluster.processes() == [], what="nothing of the server is left")
+    cluster.start()
+
+
+def test_a_session_goes_back_to_what_the_next_server_has(cluster):
+    """RESET, a parameter that is gone, and a role's setting that has changed; and its key cancels its statements."""
+    cluster.sql("ALTER ROLE postgres SET lock_timeout = '11s'")
+    session = Known(cluster, 1)
+    at_start = Wire.login(HOST, cluster.pool_port, options="-c statement_timeout=77s")
+    stop(cluster, "fast")
+    cluster.set_parameters({"maintenance_work_mem": "7MB", "work_mem": "9MB"})
+    cluster.start()
+    cluster.sql("ALTER ROLE postgres RESET lock_timeout")
+    session.assert_has_its_state()
+    wire = session.wire
+    assert wire.query("SHOW maintenance_work_mem") == [["7MB"]]
+    wire.query("RESET work_mem")
+    assert wire.query("SHOW work_mem") == [["9MB"]]
+    assert wire.query("SHOW lock_timeout") == [["11s"]]
+    assert at_start.query("SHOW statement_timeout") == [["77s"]]
+    at_start.query("SET statement_timeout = 0; RESET statement_timeout")
+    assert at_start.query("SHOW statement_timeout") == [["77s"]]
+    wire.send(query("SELECT pg_sleep(60)"))
+    wait_until(
+        lambda: cluster.sql("SELECT count(*) FROM pg_stat_activity WHERE query LIKE 'SELECT pg_sleep%'") == [(1,)],
+        what="the statement runs",
+    )
+    wire.cancel_request()
+    (error,) = [message for message in wire.until_ready(20) if message.type == "E"]
+    assert error.fields()["C"] == "57014"
+    wire.close()
+    at_start.close()
+    assert_healthy(cluster)
+
+
+def test_sessions_of_a_primary_end_if_it_comes_back_as_a_standby(cluster):
+    sessions = idle_sessions(cluster)
+    stop(cluster, "fast")
+    (cluster.data / "standby.signal").touch()
+    cluster.expect_in_log("the server has become a standby")
+    cluster.start()
+    for session in sessions:
+        (error,) = [message for message in session.wire.until_closed(20) if message.type == "E"]
+        assert error.fields()["C"] == "57P01"
+    with Wire.login(HOST, cluster.pool_port) as wire:
+        assert wire.query("SELECT pg_is_in_recovery()") == [["t"]]
+
+
+def test_sessions_that_the_next_server_has_no_room_for_end_with_an_error(cluster):
+    sessions = idle_sessions(cluster)
+    stop(cluster, "fast")
+    cluster.set_parameters({"pg_baton.max_sessions": 15})
+    cluster.start(wait_for_pool=False)
+    ended = []
+    for session in sessions:
+        session.wire.send(query("SELECT 1"))
+        first = session.wire.read_until("ET")[-1]
+        if first.type == "E":
+            assert (first.fields()["S"], first.fields()["C"]) == ("FATAL", "57P01")
+            ended.append(session)
+        else:
+            session.wire.until_ready()
+    assert 5 <= len(ended) <= 8
+    for session in ended:
+        session.wire.close()
+    assert_all_go_on(cluster, [session for session in sessions if session not in ended])

@@ -4,6 +4,7 @@
 mod demo;
 mod doctor;
 mod pause;
+mod restart;
 mod text;
 mod top;
 mod upgrade;
@@ -28,6 +29,8 @@ enum Command {
     Doctor(doctor::Arguments),
     /// Let running transactions end, and hold the next ones back
     Pause(pause::Arguments),
+    /// Restart the server without an error for sessions that can wait
+    Restart(restart::Arguments),
     /// End pauses
     Resume(pause::Scope),
     /// Watch sessions, backends and waits of a live server
@@ -50,6 +53,7 @@ fn main() -> ExitCode {
             let ran = pause::pause(&arguments).map(|()| ExitCode::SUCCESS);
             (ran, ExitCode::FAILURE)
         }
+        Command::Restart(arguments) => (restart::main(&arguments), ExitCode::from(2)),
         Command::Resume(scope) => {
             let ran = pause::resume(&scope).map(|()| ExitCode::SUCCESS);
             (ran, ExitCode::FAILURE)

@@ -11,7 +11,7 @@ import traceback
 import pytest
 from faults.test_chaos import Session
 from harness.cluster import HOST
-from harness.health import assert_healthy, wait_until
+from harness.health import DISPATCHER_KILLED, assert_healthy, wait_until
 from harness.wire import Closed, Wire, query
 
 pytestmark = pytest.mark.pool_only
@@ -206,6 +206,37 @@ def test_transactions_and_dedicated_sessions_end_as_on_a_direct_connection(clust
         assert error.fields()["C"] == "57P01"
     cluster.start()
     assert_all_go_on(cluster, [idle])
+
+
+def test_sessions_go_on_if_the_dispatcher_dies_while_the_server_stops(cluster):
+    cluster.expect_in_log(DISPATCHER_KILLED)
+    sessions = idle_sessions(cluster)
+    at_rest(cluster)
+    (dispatcher,) = cluster.dispatcher_pids()
+    cluster.process.send_signal(signal.SIGINT)
+    os.kill(dispatcher, signal.SIGKILL)
+    cluster.process.wait(60)
+    cluster.start()
+    assert_all_go_on(cluster, sessions)
+
+
+def test_sessions_of_a_standby_go_on_after_its_restart_and_when_it_comes_back_as_a_primary(cluster):
+    stop(cluster, "fast")
+    (cluster.data / "standby.signal").touch()
+    cluster.start()
+    wire = Wire.login(HOST, cluster.pool_port)
+    wire.query("SET my.number = '1'")
+    stop(cluster, "fast")
+    cluster.start()
+    asked = "SELECT pg_is_in_recovery(), current_setting('my.number')"
+    assert wire.query(asked) == [["t", "1"]]
+    stop(cluster, "fast")
+    (cluster.data / "standby.signal").unlink()
+    cluster.start()
+    assert wire.query(asked) == [["f", "1"]]
+    assert wire.parameters["in_hot_standby"] == "off"
+    wire.close()
+    assert_healthy(cluster)
 
 
 def test_sessions_end_when_no_server_comes_in_time(cluster):

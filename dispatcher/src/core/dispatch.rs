@@ -172,6 +172,10 @@ impl Core {
     /// goes there too, even if a backend shows itself idle: a backend that has just given a session
     /// back does so briefly.
     fn hand_out(&mut self, number: u32, words: &impl Words) -> bool {
+        // Sessions that are held get no backend: the server ends them all.
+        if self.stopping {
+            return false;
+        }
         let rests = self.pool(number).is_none_or(|pool| pool.queue.rests())
             || self.round.interrupted.contains(&number);
         if rests || self.is_forced(number) {

@@ -108,9 +108,7 @@ impl Core {
         if self.ends_sessions() {
             return self.end(id, Why::Administrator);
         }
-        if !self.stopping {
-            self.make_wait(id, words);
-        }
+        self.make_wait(id, words);
     }
 
     /// Takes what a session's socket holds.

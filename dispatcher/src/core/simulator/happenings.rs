@@ -139,7 +139,7 @@ impl Scenario {
         self.shell.world.clients[index].as_mut()
     }
 
-    fn ask(&mut self) {
+    pub(super) fn ask(&mut self) {
         let now_us = self.shell.world.now_us;
         let many = if self.random().once_in(20) { 40 } else { 1 };
         for _ in 0..many {

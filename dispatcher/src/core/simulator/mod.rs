@@ -174,6 +174,13 @@ fn a_dispatcher_that_ends_ends_sessions_that_no_backend_has() {
 }
 
 #[test]
+fn a_server_that_stops_leaves_sessions_that_no_backend_has() {
+    for seed in 1..=40 {
+        Scenario::new(seed, false).hold_midway(100 + 10 * seed as usize);
+    }
+}
+
+#[test]
 fn seeds_that_have_found_something_find_nothing_more() {
     for (seed, _) in FOUND {
         run(seed);

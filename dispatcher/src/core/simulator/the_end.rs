@@ -2,7 +2,7 @@
 //! more, and when the dispatcher stops nothing is left.
 
 use super::scenario::{Scenario, SWEEP_US};
-use crate::core::{Event, SessionId, Word};
+use crate::core::{index_of, Event, SessionId, Word};
 
 /// After all obstacles are removed, this time without an answer counts as for ever: four times the
 /// wait that is urgent where there is no limit.
@@ -187,6 +187,64 @@ impl Scenario {
             assert!(core.sessions().get(id).is_none(), "session {id} is left");
         }
         assert!(world.pools.iter().all(|pool| pool.queue.is_empty()));
+    }
+
+    /// In the midst of everything, the server stops, and sessions are held: none ends that no backend
+    /// has, and none gets a backend.
+    pub(super) fn hold_midway(&mut self, steps: usize) {
+        for _ in 0..steps {
+            self.something_happens();
+            self.backends_go_on();
+            self.round();
+        }
+        self.shell.tell(Event::Stop { holds: true });
+        let (core, world) = (&self.shell.core, &self.shell.world);
+        // Its own timeout may end a session meanwhile.
+        let is_in = |id: &SessionId| {
+            let index = index_of(*id) as usize;
+            let client = world.clients[index].as_ref();
+            client.is_some_and(|client| client.greeted && !client.has_gone)
+                && world.sessions[index].idle_timeout_us == 0
+        };
+        let all = core.sessions().ids();
+        let ours = all.filter(|id| is_in(id) && core.is_ours(*id, world));
+        let ours: Vec<SessionId> = ours.collect();
+        for turn in 0..3_000 {
+            self.ask();
+            for process in self.shell.processes.iter_mut().flatten() {
+                if turn > 1_000 && !process.has_ended && process.may_end() {
+                    process.die(true);
+                }
+            }
+            let slots = self.shell.processes.len();
+            self.shell.step_backends(8 * slots);
+            self.openings_go_on();
+            self.time_passes(5_000);
+            self.round();
+            if self.shell.core.backend_count() == 0 {
+                break;
+            }
+        }
+        // Those that the last backends had are looked for.
+        for _ in 0..200 {
+            self.time_passes(SWEEP_US);
+            self.shell.tell(Event::Tick);
+            self.round();
+        }
+        let (core, world) = (&self.shell.core, &self.shell.world);
+        assert_eq!(core.backend_count(), 0);
+        for id in &ours {
+            assert!(core.sessions().get(*id).is_some(), "session {id} has ended");
+        }
+        for id in core.sessions().ids() {
+            assert!(
+                core.is_ours(id, world),
+                "session {id} is not held: {:?}",
+                core.locate(id, world)
+            );
+        }
+        self.shell.tell(Event::HandBack);
+        assert_eq!(self.shell.core.sessions().live(), 0);
     }
 
     /// Everything ends, and nothing is left.

@@ -81,4 +81,4 @@ def test_sigterm_to_all_processes_of_a_server_is_a_smart_stop(make_cluster):
         assert [m.fields()["C"] for m in busy.until_closed(20) if m.type == "E"] == ["57P01"]
     cluster.process.wait(60)
     wait_until(lambda: processes_in(cluster.data) == [], what="no process left")
-    assert "leaves sessions to the backends" not in cluster.log()
+    assert "leaves sessions to the next dispatcher" not in cluster.log()

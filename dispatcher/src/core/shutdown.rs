@@ -109,8 +109,8 @@ impl Core {
         }
     }
 
-    /// Another dispatcher follows this one: ends the sessions that no backend holds or is about to
-    /// get. Backends are told nothing, so that each keeps the session that it holds. All at once,
+    /// Another dispatcher follows this one: gives up the sessions that no backend holds or is about to
+    /// get; the shell knows which of them the keeper has. Backends are told nothing, so that each keeps the session that it holds. All at once,
     /// since new clients wait meanwhile.
     pub(super) fn hand_back(&mut self) {
         for number in self.pools.with_backends().iter() {

@@ -8,10 +8,12 @@
 //! here: the server lets WAL senders run until the standbys have everything, and a smart
 //! shutdown waits for transactions.
 //!
+//! If sessions are to be held for the next server (pg_baton.hold_sessions), the ports stay open, no
+//! session ends that no backend holds, and the keeper has these sessions when the dispatcher ends.
+//!
 //! If this dispatcher alone is to end, by a signal or because the launcher replaces it, another
-//! follows at once. Sessions that no backend holds end with 57P01. A backend that holds a session
-//! keeps it, as after a SIGKILL, and nothing waits for it. Native sessions and sessions in a
-//! transaction that come by TLS end, since this process relays their bytes.
+//! follows at once. The keeper has the sessions, as after a SIGKILL. A backend that holds a session
+//! keeps it, and nothing waits for it.
 
 use super::Dispatcher;
 use crate::core::Event;
@@ -131,7 +133,7 @@ impl Dispatcher {
         if self.server.is_stopping() || self.finished {
             return;
         }
-        info!("ends, and leaves sessions to the backends that hold them: {why}");
+        info!("ends, and leaves sessions to the next dispatcher: {why}");
         self.logins.stop(&Report::terminated());
         self.logins_want();
         self.consoles.end_all(&Report::terminated());

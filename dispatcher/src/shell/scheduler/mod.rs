@@ -286,8 +286,8 @@ impl Scheduler {
         self.tell(Event::Stop { holds });
     }
 
-    /// This dispatcher ends, and another one follows: sessions that cannot outlive this process
-    /// end, as far as no backend holds them.
+    /// This dispatcher ends, and another one follows. Sessions that no backend holds end if they
+    /// cannot outlive this process; the keeper has the others.
     pub fn hand_back(&mut self) {
         self.hands_back = true;
         self.tell(Event::HandBack);

@@ -71,6 +71,26 @@ pub fn publish(until_us: &AtomicU64) {
     }
 }
 
+/// The decision, for the dispatcher, if a process of relays has not told it yet.
+pub fn untold() -> Option<u64> {
+    static TOLD_US: AtomicU64 = AtomicU64::new(0);
+    let (decided_us, told_us) = (UNTIL_US.load(Relaxed), TOLD_US.load(Relaxed));
+    let is_new = told_us.abs_diff(decided_us) >= PUBLISHED_WITHIN_US;
+    // Of several threads, one tells it.
+    let exchange = || TOLD_US.compare_exchange(told_us, decided_us, Relaxed, Relaxed);
+    (is_new && exchange().is_ok()).then_some(decided_us)
+}
+
+/// A thread of the process of relays has decided.
+pub fn decided(until_us: u64) {
+    match until_us {
+        0 => UNTIL_US.store(0, Relaxed),
+        _ => {
+            UNTIL_US.fetch_max(until_us, Relaxed);
+        }
+    }
+}
+
 pub fn set_most_wait_us(most_wait_us: u64) {
     MOST_WAIT_US.store(most_wait_us, Relaxed);
 }

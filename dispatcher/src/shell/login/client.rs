@@ -14,7 +14,7 @@ use crate::protocol::startup::{
     CancelRequest, Startup, StartupError, StartupEvent, StartupReader, Tls,
 };
 use crate::protocol::Report;
-use crate::shell::batch_scheduling::client_has_computed;
+use crate::shell::batch_scheduling::{self, client_has_computed};
 use crate::shell::events::{token, work, Slab, Source};
 use crate::shell::jobs::{Job, Name};
 use crate::shell::link::wire::{Answer, Who};
@@ -602,6 +602,7 @@ impl Logins {
                 }
                 Ok(Some(Said::Loaded(loaded))) => self.tls_loaded(loaded),
                 Ok(Some(Said::Line(level, text))) => lines::own(level, &text),
+                Ok(Some(Said::Batch(until_us))) => batch_scheduling::decided(until_us),
                 Ok(None) => break,
                 Err(error) => {
                     warn!("the process of TLS relays has ended: {error}");

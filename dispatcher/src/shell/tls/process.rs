@@ -9,7 +9,7 @@
 //! concerns no one else. The dispatcher never waits for the other process, except at its start.
 
 use super::context::{self, Occasion, Passphrase, ServerContext, Settings};
-use super::threads::{Handshake, NewRelay, Threads};
+use super::threads::{Handshake, NewRelay, Threads, Told};
 use super::{Certificate, ClientEnd, Facts, Names};
 use crate::shell::link::wire::{Frame, Malformed, Reader, Writer};
 use crate::shell::sys::socket;
@@ -46,6 +46,8 @@ const LOADED: u32 = 5;
 const HANDSHAKE: u32 = 6;
 /// A line for the log.
 const LINE: u32 = 7;
+/// A decision of its threads about their scheduling policy.
+const BATCH: u32 = 8;
 
 /// A TLS configuration to be loaded.
 pub struct Load<'a> {
@@ -68,6 +70,8 @@ pub enum Said {
     Loaded(Loaded),
     Handshake(Handshake),
     Line(Level, String),
+    /// Until when its threads interrupt no others.
+    Batch(u64),
 }
 
 // ---- The dispatcher's side ------------------------------------------------
@@ -129,7 +133,7 @@ impl Relays {
             match self.next()? {
                 Some(Said::Loaded(loaded)) => return Ok(loaded),
                 Some(Said::Line(level, text)) => log::lines::own(level, &text),
-                Some(Said::Handshake(_)) | None => {}
+                Some(Said::Handshake(_) | Said::Batch(_)) | None => {}
             }
         }
     }
@@ -247,6 +251,13 @@ impl Tell {
         sent.is_ok()
     }
 
+    fn told(&self, told: Told) -> bool {
+        self.send(match told {
+            Told::Handshake(handshake) => handshake_frame(&handshake),
+            Told::Batch(until_us) => Writer::new(BATCH, 0).u64(until_us).finish(),
+        })
+    }
+
     fn line(&self, level: Level, text: &str) {
         let word = match level {
             Level::ERROR => "ERROR",
@@ -326,8 +337,7 @@ fn serve(connection: &OwnedFd, tell: &Tell) -> io::Result<bool> {
                     (Some(new), Some(context)) => {
                         if threads.is_none() {
                             let tell = tell.clone();
-                            threads =
-                                Some(Threads::start(move |it| tell.send(handshake_frame(&it)))?);
+                            threads = Some(Threads::start(move |it| tell.told(it))?);
                         }
                         if let Some(threads) = &mut threads {
                             threads.give(new, context);
@@ -604,6 +614,7 @@ fn read_said(packet: &[u8]) -> Result<Said, Malformed> {
                 result,
             }))
         }
+        BATCH => Ok(Said::Batch(reader.u64()?)),
         LINE => Ok(Said::Line(level_of(reader.u8()?), text(reader.0))),
         _ => Err(Malformed),
     }

@@ -12,7 +12,7 @@
 use super::context::ServerContext;
 use super::relay::{Buffers, Ends, Relay, Secure, Turn, Wants};
 use super::{ClientEnd, Facts};
-use crate::shell::batch_scheduling::{client_has_computed, BatchScheduling};
+use crate::shell::batch_scheduling::{self, client_has_computed, BatchScheduling};
 use crate::shell::sys::epoll::{self, Epoll};
 use crate::shell::sys::openssl_memory::prefetch;
 use crate::shell::sys::{process, socket};
@@ -59,6 +59,13 @@ pub struct Handshake {
     pub result: Result<Arc<Facts>, Option<String>>,
 }
 
+/// What a thread tells the dispatcher.
+pub enum Told {
+    Handshake(Handshake),
+    /// Until when threads interrupt no others (`batch_scheduling::untold`).
+    Batch(u64),
+}
+
 enum Command {
     New(Box<(NewRelay, Arc<ServerContext>)>),
     /// The thread is to end with its last relay.
@@ -79,10 +86,10 @@ struct Thread {
 }
 
 impl Threads {
-    /// `tell` brings the dispatcher the result of a handshake; false if the dispatcher has gone.
+    /// `tell` brings the dispatcher what a thread tells it; false if the dispatcher has gone.
     pub fn start<T>(tell: T) -> io::Result<Threads>
     where
-        T: Fn(Handshake) -> bool + Clone + Send + 'static,
+        T: Fn(Told) -> bool + Clone + Send + 'static,
     {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         let mut threads = Vec::new();
@@ -187,7 +194,7 @@ fn is_step(data: u64) -> bool {
     data & 1 == token(0, Side::Client)
 }
 
-impl<T: Fn(Handshake) -> bool> Runner<T> {
+impl<T: Fn(Told) -> bool> Runner<T> {
     fn new(
         commands: mpsc::Receiver<Command>,
         wake: Arc<OwnedFd>,
@@ -216,6 +223,9 @@ impl<T: Fn(Handshake) -> bool> Runner<T> {
             let timeout_ms = if self.closing.is_empty() { -1 } else { LOOK_MS };
             let count = self.epoll.wait(&mut events, timeout_ms)?;
             scheduling.woken();
+            if let Some(until_us) = batch_scheduling::untold() {
+                (self.tell)(Told::Batch(until_us));
+            }
             self.round(&events[..count]);
             self.end_stuck_relays();
         }
@@ -304,11 +314,11 @@ impl<T: Fn(Handshake) -> bool> Runner<T> {
         let secure = match Secure::new(|| context.session()) {
             Ok(secure) => secure,
             Err(why) => {
-                (self.tell)(Handshake {
+                (self.tell)(Told::Handshake(Handshake {
                     login,
                     serial,
                     result: Err(Some(why)),
-                });
+                }));
                 return;
             }
         };
@@ -418,11 +428,11 @@ impl<T: Fn(Handshake) -> bool> Runner<T> {
                 }
                 if let Some((login, serial)) = running.waiting.take() {
                     let result = Ok(Arc::new(*facts));
-                    (self.tell)(Handshake {
+                    (self.tell)(Told::Handshake(Handshake {
                         login,
                         serial,
                         result,
-                    });
+                    }));
                 }
             }
             Turn::Over(why) => return self.end(number, why),
@@ -485,11 +495,11 @@ impl<T: Fn(Handshake) -> bool> Runner<T> {
         match running.waiting {
             Some((login, serial)) => {
                 let result = Err(why);
-                (self.tell)(Handshake {
+                (self.tell)(Told::Handshake(Handshake {
                     login,
                     serial,
                     result,
-                });
+                }));
             }
             None => {
                 if let Some(why) = why {

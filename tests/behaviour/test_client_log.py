@@ -251,6 +251,8 @@ def test_long_waits_and_long_held_backends_are_logged(make_cluster):
             keeper.query("SELECT 1")
             keeper.query("SELECT 1")
             keeper.query("UNLISTEN *")
+        # its backend has seen that it keeps it no longer
+        wait_until(lambda: cluster.sql("SELECT count(*) FROM pg_baton_sessions") == [(0,)], what="all have left")
 
     cluster.sql("CREATE EXTENSION pg_baton")
     wait_and_keep()

@@ -189,6 +189,20 @@ impl Scenario {
         assert!(world.pools.iter().all(|pool| pool.queue.is_empty()));
     }
 
+    /// Some time of a shutdown. Dedicated sessions stay; the server ends them.
+    fn stopping_goes_on(&mut self, turn: usize) {
+        for process in self.shell.processes.iter_mut().flatten() {
+            if turn > 1_000 && !process.has_ended && process.may_end() {
+                process.die(true);
+            }
+        }
+        let slots = self.shell.processes.len();
+        self.shell.step_backends(8 * slots);
+        self.openings_go_on();
+        self.time_passes(5_000);
+        self.round();
+    }
+
     /// In the midst of everything, the server stops, and sessions are held: none ends that no backend
     /// has, and none gets a backend.
     pub(super) fn hold_midway(&mut self, steps: usize) {
@@ -211,16 +225,7 @@ impl Scenario {
         let ours: Vec<SessionId> = ours.collect();
         for turn in 0..3_000 {
             self.ask();
-            for process in self.shell.processes.iter_mut().flatten() {
-                if turn > 1_000 && !process.has_ended && process.may_end() {
-                    process.die(true);
-                }
-            }
-            let slots = self.shell.processes.len();
-            self.shell.step_backends(8 * slots);
-            self.openings_go_on();
-            self.time_passes(5_000);
-            self.round();
+            self.stopping_goes_on(turn);
             if self.shell.core.backend_count() == 0 {
                 break;
             }
@@ -251,17 +256,7 @@ impl Scenario {
     pub(super) fn stop(&mut self) {
         self.shell.tell(Event::Stop { holds: false });
         for turn in 0..3_000 {
-            // Dedicated sessions stay; the server ends them.
-            for process in self.shell.processes.iter_mut().flatten() {
-                if turn > 1_000 && !process.has_ended && process.may_end() {
-                    process.die(true);
-                }
-            }
-            let slots = self.shell.processes.len();
-            self.shell.step_backends(8 * slots);
-            self.openings_go_on();
-            self.time_passes(5_000);
-            self.round();
+            self.stopping_goes_on(turn);
             if self.shell.core.backend_count() == 0 && !self.shell.core.is_ending() {
                 break;
             }

@@ -66,26 +66,32 @@ pub fn pause(arguments: &Arguments) -> Result<()> {
         timeout,
         limit,
     } = arguments;
-    let server = scope.server()?;
-    let sql = format!(
-        "SELECT json_build_array({}({}, {}, {})::text)",
-        server.view_name("pg_baton_pause"),
-        scope.arguments(),
-        literal(timeout),
-        literal(limit)
-    );
-    server.rows(&sql, None)?;
+    begin(&scope.server()?, &scope.arguments(), timeout, limit)?;
     println!("{} are paused for {limit}", scope.text());
     Ok(())
 }
 
-pub fn resume(scope: &Scope) -> Result<()> {
-    let server = scope.server()?;
+/// All sessions, as arguments of the functions.
+pub const ALL: &str = "NULL, NULL";
+
+/// `scope`: arguments of the function. Fails with the server's message.
+pub fn begin(server: &Server, scope: &str, timeout: &str, limit: &str) -> Result<()> {
+    let function = server.view_name("pg_baton_pause");
+    let (timeout, limit) = (literal(timeout), literal(limit));
+    let sql = format!("SELECT json_build_array({function}({scope}, {timeout}, {limit})::text)");
+    server.rows(&sql, None).map(drop)
+}
+
+/// How many pauses have ended.
+pub fn end(server: &Server, scope: &str) -> Result<Option<u64>> {
     let function = server.view_name("pg_baton_resume");
-    let sql = format!("SELECT json_build_array({function}({}))", scope.arguments());
+    let sql = format!("SELECT json_build_array({function}({scope}))");
     let ended = server.rows(&sql, None)?;
-    let ended = ended.first().and_then(serde_json::Value::as_u64);
-    match ended {
+    Ok(ended.first().and_then(serde_json::Value::as_u64))
+}
+
+pub fn resume(scope: &Scope) -> Result<()> {
+    match end(&scope.server()?, &scope.arguments())? {
         Some(0) => println!("no pause of {} was there", scope.text()),
         _ => println!("{} are resumed", scope.text()),
     }

@@ -3,7 +3,8 @@
 //! It says what it costs, lets running transactions end (pg_baton_pause()), and has a command
 //! restart the server. Sessions and their requests wait meanwhile (pg_baton.hold_sessions).
 
-use crate::doctor::ask::{literal, Server};
+use crate::doctor::ask::Server;
+use crate::pause;
 use anyhow::{bail, Context as _, Result};
 use serde_json::Value;
 use std::io::{self, IsTerminal, Write};
@@ -126,16 +127,7 @@ fn restart(server: &Server, arguments: &Arguments, command: &str) -> Result<()> 
         "Waits for running transactions, for at most {}.",
         arguments.timeout
     );
-    let pause = server.view_name("pg_baton_pause");
-    server
-        .rows(
-            &format!(
-                "SELECT json_build_array({pause}(NULL, NULL, {}, {})::text)",
-                literal(&arguments.timeout),
-                literal(PAUSE)
-            ),
-            None,
-        )
+    pause::begin(server, pause::ALL, &arguments.timeout, PAUSE)
         .context("nothing has been restarted")?;
     println!("{command}");
     let began = Instant::now();
@@ -146,9 +138,7 @@ fn restart(server: &Server, arguments: &Arguments, command: &str) -> Result<()> 
         .stdin(Stdio::null())
         .status();
     if !ran.as_ref().is_ok_and(std::process::ExitStatus::success) {
-        let resume = server.view_name("pg_baton_resume");
-        let resumed = server.rows(&format!("SELECT json_build_array({resume}())"), None);
-        let what = match resumed {
+        let what = match pause::end(server, pause::ALL) {
             Ok(_) => "sessions are resumed",
             Err(_) => "the server does not answer",
         };

@@ -5,12 +5,14 @@ BATON_TEST_CHAOS_S=600 makes it last ten minutes.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import random
 import signal
 import threading
 import time
 import traceback
+from collections.abc import Iterator
 
 import pytest
 from harness.cluster import HOST, SUPERUSER
@@ -143,6 +145,30 @@ class Session:
         raise AssertionError("it cannot log in")
 
 
+@contextlib.contextmanager
+def living(sessions: list[Session]) -> Iterator[list[str]]:
+    """Each session lives in a thread of its own. Gives the list of failures, which grows meanwhile."""
+    failures: list[str] = []
+    over = threading.Event()
+
+    def live(session: Session) -> None:
+        try:
+            session.live(over)
+        except BaseException:
+            failures.append(f"client {session.number}: {traceback.format_exc(limit=4)}")
+
+    threads = [threading.Thread(target=live, args=(session,)) for session in sessions]
+    for thread in threads:
+        thread.start()
+    try:
+        yield failures
+    finally:
+        over.set()
+        for thread in threads:
+            thread.join(90)
+    assert not any(thread.is_alive() for thread in threads), "a client hangs"
+
+
 class Events:
     """What happens to the dispatcher; each is over when another one, or the same, serves."""
 
@@ -200,27 +226,10 @@ def test_sessions_keep_their_state_whatever_happens_to_the_dispatcher(make_clust
             session.does_prepare()
         session.does_draw()
     busy = [Session(cluster, number) for number in range(CLIENTS)]
-    failures: list[str] = []
-    over = threading.Event()
-
-    def live(session: Session) -> None:
-        try:
-            session.live(over)
-        except BaseException:
-            failures.append(f"client {session.number}: {traceback.format_exc(limit=4)}")
-
-    threads = [threading.Thread(target=live, args=(session,)) for session in busy]
-    for thread in threads:
-        thread.start()
     events = Events(cluster)
-    try:
+    with living(busy) as failures:
         events.happen(time.monotonic() + SECONDS)
-    finally:
-        over.set()
-        for thread in threads:
-            thread.join(90)
     print(f"{events.count}, {len(failures)} failures, longest {max(it.longest_s for it in busy):.3f} s")
-    assert not any(thread.is_alive() for thread in threads), "a client hangs"
     assert failures == []
     for session in idle:
         session.check()

@@ -24,18 +24,21 @@ def cluster(run):
     cluster.finish()
 
 
-def by_tls(cluster) -> Wire:
-    wire = Wire.open(HOST, cluster.pool_port, plain=True).secure()
+def logged_in(cluster, secure: bool) -> Wire:
+    wire = Wire.open(HOST, cluster.pool_port, plain=True)
+    if secure:
+        wire.secure()
     wire.log_in(SUPERUSER, "postgres")
     wire.query("SET my.state = 'kept'")
     return wire
+
+
+def by_tls(cluster) -> Wire:
+    return logged_in(cluster, secure=True)
 
 
 def plain(cluster) -> Wire:
-    wire = Wire.open(HOST, cluster.pool_port, plain=True)
-    wire.log_in(SUPERUSER, "postgres")
-    wire.query("SET my.state = 'kept'")
-    return wire
+    return logged_in(cluster, secure=False)
 
 
 def has_its_state(wire: Wire) -> bool:

@@ -1,7 +1,8 @@
 //! The end of the server, of this dispatcher, or of a database's sessions.
 //!
-//! Sessions that no backend holds end at once, or are held for the next server, and do nothing. The others end when their backend gives them back;
-//! the server itself ends backends, or lets them finish, by the kind of shutdown it was asked for.
+//! Sessions that no backend holds end at once, or are held for the next server, and do nothing. The
+//! others end, or are held, when their backend gives them back; the server itself ends backends, or
+//! lets them finish, by the kind of shutdown it was asked for.
 //!
 //! To end a session costs some system calls, and there may be very many. So all sessions are looked
 //! at in slices, in each round, and a session that speaks meanwhile ends as well.
@@ -109,9 +110,9 @@ impl Core {
         }
     }
 
-    /// Another dispatcher follows this one: gives up the sessions that no backend holds or is about to
-    /// get; the shell knows which of them the keeper has. Backends are told nothing, so that each keeps the session that it holds. All at once,
-    /// since new clients wait meanwhile.
+    /// Another dispatcher follows this one: gives up the sessions that no backend holds or is about
+    /// to get; the shell knows which of them the keeper has. Backends are told nothing, so that each
+    /// keeps the session that it holds. All at once, since new clients wait meanwhile.
     pub(super) fn hand_back(&mut self) {
         for number in self.pools.with_backends().iter() {
             self.act(Action::TakeBack(number));

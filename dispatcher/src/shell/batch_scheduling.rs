@@ -81,7 +81,8 @@ pub fn untold() -> Option<u64> {
     (is_new && exchange().is_ok()).then_some(decided_us)
 }
 
-/// A thread of the process of relays has decided.
+/// A thread has decided, of this process or of the relays': for SCHED_BATCH until then, or, 0,
+/// against it.
 pub fn decided(until_us: u64) {
     match until_us {
         0 => UNTIL_US.store(0, Relaxed),
@@ -150,9 +151,9 @@ impl BatchScheduling {
         }
         // Backends have the policy of the process that started the dispatcher, too.
         if self.decision.is_batch && !self.is_refused {
-            UNTIL_US.fetch_max(at_us + OFTEN_US, Relaxed);
+            decided(at_us + OFTEN_US);
         } else if was_batch {
-            UNTIL_US.store(0, Relaxed);
+            decided(0);
         }
     }
 }

@@ -13,6 +13,7 @@ use super::sys::socket::{self, Kind, MAX_KEPT};
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::path::Path;
+use std::sync::atomic::Ordering::SeqCst;
 
 /// The keeper's socket, in the data directory.
 const SOCKET: &str = "pg_stat_tmp/pg_baton.keep";
@@ -26,19 +27,19 @@ pub struct Keeper {
     pub ledger: Ledger,
     /// Its pidfd.
     process: OwnedFd,
-    postmaster: u32,
+    control: Control,
 }
 
 impl Keeper {
     /// Starts it; it holds nothing yet. None, with a line in the log, if that fails: nothing
     /// outlives this process then.
-    pub fn start(sessions: usize, postmaster: u32) -> Option<Keeper> {
+    pub fn start(control: Control) -> Option<Keeper> {
         let start = || {
-            let ledger = Ledger::create(sessions)?;
+            let ledger = Ledger::create(control.sessions.len())?;
             Ok(Keeper {
                 ledger,
-                process: keeper::start(ledger, postmaster)?,
-                postmaster,
+                process: Keeper::start_process(ledger, control)?,
+                control,
             })
         };
         start()
@@ -48,13 +49,21 @@ impl Keeper {
             .ok()
     }
 
+    fn start_process(ledger: Ledger, control: Control) -> io::Result<OwnedFd> {
+        let is_free = |index| {
+            let slot = control.sessions.get(index as usize);
+            slot.is_some_and(|slot| slot.owner.load(SeqCst) == 0)
+        };
+        keeper::start(ledger, control.header.postmaster_pid.load(SeqCst), is_free)
+    }
+
     /// If it has been killed, another one takes its place, and its socket. That one has a copy of
     /// what this process's memory holds by now, which no other process can read either.
     pub fn look(&mut self) {
         if !process::has_ended(&self.process) {
             return;
         }
-        match keeper::start(self.ledger, self.postmaster) {
+        match Keeper::start_process(self.ledger, self.control) {
             Ok(process) => {
                 tracing::warn!("the keeper has ended, another one has been started");
                 self.process = process;

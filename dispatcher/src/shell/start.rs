@@ -135,7 +135,7 @@ fn prepare(signals: OwnedFd) -> Result<(Dispatcher, Vec<Arc<Epoll>>)> {
     let control = Control::open(control_fd.as_raw_fd())?;
     let server = control.header.postmaster_pid.load(SeqCst);
     // Before there is any secret in the memory, of which the keeper has a copy.
-    let keeper = Keeper::start(control.sessions.len(), server);
+    let keeper = Keeper::start(control);
     let ledger = keeper.as_ref().map(|keeper| keeper.ledger);
     let mut relays = Relays::start().context("could not start the process of TLS relays")?;
 

@@ -589,7 +589,9 @@ impl Logins {
             occasion: Occasion::Reload,
             passphrase: &passphrase,
         });
-        self.watch_relays();
+        if self.relays.has_waiting() {
+            self.watch_relays();
+        }
     }
 
     /// The process of the relays has said something, or takes more. False: it has ended.
@@ -610,8 +612,10 @@ impl Logins {
                 }
             }
         }
-        self.relays.flush();
-        self.watch_relays();
+        if self.relays.has_waiting() {
+            self.relays.flush();
+            self.watch_relays();
+        }
         true
     }
 

@@ -17,7 +17,8 @@
 //! are to be told that they end.
 //!
 //! If the server ends, too, the keeper waits as long as the ledger says for the next server
-//! (pg_baton.hold_sessions). Then it ends the sessions with 57P01.
+//! (pg_baton.hold_sessions). Then it ends with 57P01 the sessions that no backend had: a backend may
+//! outlive its postmaster, and still write to its client.
 
 use super::memory::SharedMapping;
 use super::socket::{self, MAX_KEPT};
@@ -194,7 +195,12 @@ impl Ledger {
 /// malloc() may be locked.
 ///
 /// `postmaster`: its process ID; the keeper ends with it.
-pub fn start(ledger: Ledger, postmaster: u32) -> io::Result<OwnedFd> {
+/// `is_free`: no backend has the session in this slot; asked in the keeper, of shared memory.
+pub fn start(
+    ledger: Ledger,
+    postmaster: u32,
+    is_free: impl Fn(u32) -> bool,
+) -> io::Result<OwnedFd> {
     // The keeper ends if the dispatcher is not this process any more.
     let dispatcher = process::pidfd(std::process::id())?;
     let postmaster = process::pidfd(postmaster)?;
@@ -212,6 +218,7 @@ pub fn start(ledger: Ledger, postmaster: u32) -> io::Result<OwnedFd> {
             dispatcher.as_raw_fd(),
             postmaster.as_raw_fd(),
             marks,
+            &is_free,
         );
     }
     // They are the keeper's, too, and stay open.
@@ -241,7 +248,13 @@ fn wait<const COUNT: usize>(fds: [RawFd; COUNT], limit_ms: i32) -> Option<usize>
 }
 
 /// The life of the keeper.
-fn keep(ledger: Ledger, dispatcher: RawFd, postmaster: RawFd, marks: &mut [u8]) -> ! {
+fn keep(
+    ledger: Ledger,
+    dispatcher: RawFd,
+    postmaster: RawFd,
+    marks: &mut [u8],
+    is_free: &dyn Fn(u32) -> bool,
+) -> ! {
     let mut server = postmaster;
     loop {
         let limit_ms = match server {
@@ -272,15 +285,17 @@ fn keep(ledger: Ledger, dispatcher: RawFd, postmaster: RawFd, marks: &mut [u8]) 
         // once the server has ended. It may have come before.
         let termination = if server < 0 { signals } else { -1 };
         match wait([server, listener, termination], left_ms(until_ms)) {
-            Some(1) => serve(&ledger, listener, server, until_ms),
-            Some(2) => end_sessions(&ledger),
+            Some(1) => serve(&ledger, listener, server, until_ms, is_free),
+            Some(2) => end_sessions(&ledger, is_free),
             // The server has ended.
             Some(_) => {
                 server = -1;
                 until_ms = now_ms() + i64::from(ledger.hold_ms());
             }
             None if left_ms(until_ms) > 0 => {}
-            None => end_sessions(&ledger),
+            None if server < 0 => end_sessions(&ledger, is_free),
+            // Backends serve on those that they have.
+            None => leave(),
         }
     }
 }
@@ -294,9 +309,10 @@ const LAST_WORDS: &[u8] = b"E\0\0\0\x4fSFATAL\0VFATAL\0C57P01\0\
     Mterminating connection due to administrator command\0\0";
 const _: () = assert!(LAST_WORDS.len() == 0x4f + 1);
 
-/// Ends all sessions that the keeper has, and the keeper.
-fn end_sessions(ledger: &Ledger) -> ! {
-    for fd in (0..ledger.session_slots()).filter_map(|index| ledger.session(index)) {
+/// The server has ended: ends the sessions that no backend had, and the keeper.
+fn end_sessions(ledger: &Ledger, is_free: &dyn Fn(u32) -> bool) -> ! {
+    let free = (0..ledger.session_slots()).filter(|index| is_free(*index));
+    for fd in free.filter_map(|index| ledger.session(index)) {
         let _ = socket::send(fd, LAST_WORDS);
         socket::shutdown_write(fd);
         // Unread input would reset the connection, and the client would lose the last words.
@@ -336,7 +352,13 @@ fn close_range(from: usize, end: usize) {
 
 /// Hands descriptors over to the process that connects, until it ends the keeper, its connection
 /// ends, or the time is over.
-fn serve(ledger: &Ledger, listener: RawFd, postmaster: RawFd, until_ms: i64) {
+fn serve(
+    ledger: &Ledger,
+    listener: RawFd,
+    postmaster: RawFd,
+    until_ms: i64,
+    is_free: &dyn Fn(u32) -> bool,
+) {
     // SAFETY: the address is not wanted; the result is a new descriptor.
     let Ok(fd) = check(unsafe {
         libc::accept4(
@@ -354,7 +376,9 @@ fn serve(ledger: &Ledger, listener: RawFd, postmaster: RawFd, until_ms: i64) {
         // SAFETY: the buffer lives through the call, and any bytes are valid u32.
         let length = unsafe { libc::recv(fd, asked.as_mut_ptr().cast(), size_of_val(&asked), 0) };
         match length {
-            1 if asked[0].to_ne_bytes()[0] == REFUSED => end_sessions(ledger),
+            1 if asked[0].to_ne_bytes()[0] == REFUSED && postmaster < 0 => {
+                end_sessions(ledger, is_free)
+            }
             1 => leave(),
             4.. => {}
             _ => break,

@@ -292,14 +292,13 @@ pub fn run() -> io::Result<()> {
     if let Err(error) = confined {
         tracing::debug!("the kernel cannot take access to files away from this program: {error}");
     }
-    let is_stopping = serve(&connection, &tell)?;
+    let served = serve(&connection, &tell);
     drop(signals);
-    tracing::debug!("the process of TLS relays ends, stopping: {is_stopping}");
-    Ok(())
+    served
 }
 
 /// Obeys the dispatcher, and returns when no relay is left, or the server has stopped.
-fn serve(connection: &OwnedFd, tell: &Tell) -> io::Result<bool> {
+fn serve(connection: &OwnedFd, tell: &Tell) -> io::Result<()> {
     let current = Current::default();
     let mut passphrase: Passphrase = None;
     let mut threads: Option<Threads> = None;
@@ -317,7 +316,7 @@ fn serve(connection: &OwnedFd, tell: &Tell) -> io::Result<bool> {
             if let Some(threads) = &mut threads {
                 threads.finish(None);
             }
-            return Ok(false);
+            return Ok(());
         }
         let frame = Frame::parse(&buffer[..length]).map_err(io::Error::other)?;
         match frame.kind {
@@ -360,7 +359,7 @@ fn serve(connection: &OwnedFd, tell: &Tell) -> io::Result<bool> {
                 if let Some(threads) = &mut threads {
                     threads.finish(Some(LAST_BYTES_LIMIT));
                 }
-                return Ok(true);
+                return Ok(());
             }
             _ => return Err(io::Error::other(Malformed)),
         }

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import random
 import signal
 import threading
 import time
@@ -17,6 +19,7 @@ pytestmark = pytest.mark.pool_only
 
 HOLD_S = 60
 MOST_BACKENDS = 4
+ROUNDS = int(os.environ.get("BATON_TEST_ROUNDS", "6"))
 RESTARTS = int(os.environ.get("BATON_TEST_RESTARTS", "3"))
 
 
@@ -194,12 +197,23 @@ def test_transactions_and_dedicated_sessions_end_as_on_a_direct_connection(clust
 def test_sessions_go_on_if_the_dispatcher_dies_while_the_server_stops(cluster):
     cluster.expect_in_log(DISPATCHER_KILLED)
     sessions = idle_sessions(cluster)
-    at_rest(cluster)
-    (dispatcher,) = cluster.dispatcher_pids()
-    cluster.process.send_signal(signal.SIGINT)
-    os.kill(dispatcher, signal.SIGKILL)
-    cluster.process.wait(60)
-    cluster.start()
+    moments = random.Random(1)
+    for _ in range(ROUNDS):
+        at_rest(cluster)
+        (dispatcher,) = cluster.dispatcher_pids()
+        # a negative moment: the next dispatcher has already begun its start
+        moment = moments.uniform(-0.1, 0.05)
+        if moment > 0:
+            cluster.process.send_signal(signal.SIGINT)
+        time.sleep(max(moment, 0))
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(dispatcher, signal.SIGKILL)
+        time.sleep(max(-moment, 0))
+        if moment <= 0:
+            cluster.process.send_signal(signal.SIGINT)
+        cluster.process.wait(60)
+        cluster.start()
+        sessions[0].assert_has_its_state()
     assert_all_go_on(cluster, sessions)
 
 

@@ -134,6 +134,8 @@ fn prepare(signals: OwnedFd) -> Result<(Dispatcher, Vec<Arc<Epoll>>)> {
         memory::inherited(CONTROL).context("descriptor 4 is not the control memory")?;
     let control = Control::open(control_fd.as_raw_fd())?;
     let server = control.header.postmaster_pid.load(SeqCst);
+    // If it has gone, sessions stay with the earlier dispatcher's keeper.
+    let postmaster = process::pidfd(server).context("could not watch the postmaster")?;
     // Before there is any secret in the memory, of which the keeper has a copy.
     let keeper = Keeper::start(control);
     let ledger = keeper.as_ref().map(|keeper| keeper.ledger);
@@ -187,7 +189,6 @@ fn prepare(signals: OwnedFd) -> Result<(Dispatcher, Vec<Arc<Epoll>>)> {
     give_up_files();
 
     let own_pid = std::process::id();
-    let postmaster = process::pidfd(server).context("could not watch the postmaster")?;
     let are_sure = wait_for_backends(&control, |pid| is_backend(pid, server));
     let adopted = (left.as_ref()).map_or_else(Adoptable::default, |left| adoptable(&control, left));
     if let Some(earlier) = left.as_ref().and_then(|left| left.earlier.as_ref()) {

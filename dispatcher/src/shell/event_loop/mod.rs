@@ -487,6 +487,10 @@ impl Dispatcher {
     }
 
     fn look_at_orphans(&mut self, begins: bool) {
+        if self.finished {
+            // The slots of sessions that the keeper has would seem to be left over.
+            return;
+        }
         let now_us = self.now.us;
         if begins {
             self.scheduler.look_at_adopted();

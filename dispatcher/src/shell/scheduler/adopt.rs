@@ -237,7 +237,10 @@ impl Scheduler {
         are_sure: bool,
         process_of: &mut impl FnMut(u32) -> Option<OwnedFd>,
     ) -> usize {
-        let sockets = left.sockets(&found.free).unwrap_or_default();
+        let sockets = left.sockets(&found.free).unwrap_or_else(|error| {
+            tracing::warn!("sessions of an earlier dispatcher are lost: {error}");
+            Vec::new()
+        });
         let Some(contexts) = left.contexts() else {
             return 0;
         };

@@ -258,13 +258,13 @@ fn keep(
     let mut server = postmaster;
     loop {
         let limit_ms = match server {
-            -1 => ledger.hold_ms() as i32,
+            -1 => ledger.hold_ms().max(PATIENCE_MS as u32) as i32,
             _ => -1,
         };
         match wait([dispatcher, server], limit_ms) {
             Some(0) => break,
-            // The dispatcher ends with the postmaster, too.
-            Some(_) if ledger.hold_ms() == 0 => leave(),
+            // The dispatcher ends with the postmaster, too. It may just have started, and has not
+            // said yet whether sessions are to be held.
             Some(_) => server = -1,
             // It hangs.
             None if server < 0 => leave(),
@@ -355,7 +355,7 @@ fn close_range(from: usize, end: usize) {
 fn serve(
     ledger: &Ledger,
     listener: RawFd,
-    postmaster: RawFd,
+    server: RawFd,
     until_ms: i64,
     is_free: &dyn Fn(u32) -> bool,
 ) {
@@ -371,12 +371,13 @@ fn serve(
         return;
     };
     let is_ours = socket::peer(fd).is_ok_and(|(_, uid)| uid == process::own_uid());
-    while is_ours && wait([postmaster, fd], left_ms(until_ms)) == Some(1) {
+    // If the server ends meanwhile, the other process must still get all: it may go on with it.
+    while is_ours && wait([fd], left_ms(until_ms)) == Some(0) {
         let mut asked = [0u32; MAX_KEPT];
         // SAFETY: the buffer lives through the call, and any bytes are valid u32.
         let length = unsafe { libc::recv(fd, asked.as_mut_ptr().cast(), size_of_val(&asked), 0) };
         match length {
-            1 if asked[0].to_ne_bytes()[0] == REFUSED && postmaster < 0 => {
+            1 if asked[0].to_ne_bytes()[0] == REFUSED && server < 0 => {
                 end_sessions(ledger, is_free)
             }
             1 => leave(),

@@ -162,9 +162,9 @@ def test_restart_by_sql_takes_parameters_and_keeps_transactions(make_cluster):
     """Asked by a session of the pool, too, whose own dispatcher goes."""
     cluster = make_cluster(parameters={"pg_baton.max_backends": 3})
     cluster.sql("CREATE EXTENSION pg_baton")
-    cluster.set_parameters({"pg_baton.dispatchers": 2})
+    cluster.set_parameters({"pg_baton.dispatchers": 3})
     cluster.reload()
-    assert cluster.sql("SELECT threads FROM pg_baton_dispatchers") != [(2,)]
+    assert cluster.sql("SELECT threads FROM pg_baton_dispatchers") != [(3,)]
     (old,) = cluster.dispatcher_pids()
     with login(cluster) as session:
         session.query("BEGIN")
@@ -172,7 +172,7 @@ def test_restart_by_sql_takes_parameters_and_keeps_transactions(make_cluster):
         assert [int(new)] == cluster.dispatcher_pids() != [old]
         session.query("COMMIT")
         assert session.query("SELECT 1") == [["1"]]
-    assert cluster.sql("SELECT threads FROM pg_baton_dispatchers") == [(2,)]
+    assert cluster.sql("SELECT threads FROM pg_baton_dispatchers") == [(3,)]
     assert_healthy(cluster)
 
 

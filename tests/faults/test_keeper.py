@@ -194,7 +194,7 @@ def test_dispatchers_killed_one_after_the_other_lose_nothing(cluster, crowd):
     known = [Known(wire, number) for number, wire in enumerate(crowd(cluster, 40))]
     known[0].wire.query("BEGIN")
     moments = random.Random(1)
-    for _ in range(6):
+    for _ in range(int(os.environ.get("BATON_TEST_ROUNDS", "6"))):
         wait_until_replaced(cluster, kill(cluster))
         time.sleep(moments.uniform(0, 0.1))
     known[0].wire.query("COMMIT")

@@ -12,7 +12,7 @@ import time
 import pytest
 from faults.test_chaos import Session, living
 from harness.cluster import HOST
-from harness.health import DISPATCHER_KILLED, assert_healthy, wait_until
+from harness.health import DISPATCHER_KILLED, assert_healthy, hold_no_more, wait_until
 from harness.wire import Closed, Wire, query
 
 pytestmark = pytest.mark.pool_only
@@ -30,11 +30,7 @@ def cluster(make_cluster):
     cluster.sql("CREATE SEQUENCE drawn")
     yield cluster
     if cluster.process is not None:
-        # otherwise the keeper waits for another server
-        cluster.set_parameters({"pg_baton.hold_sessions": 0})
-        cluster.reload()
-        wait_until(lambda: "parameters reloaded" in cluster.log(), what="the dispatcher knows")
-        time.sleep(0.3)
+        hold_no_more(cluster)
 
 
 def stop(cluster, mode: str) -> None:

@@ -42,6 +42,14 @@ def wait_for_next_dispatcher(cluster: Cluster, old: int) -> int:
     return new
 
 
+def hold_no_more(cluster: Cluster) -> None:
+    """From here on the server's end is that of its sessions: otherwise the keeper waits for another server."""
+    with cluster.new_log() as new_log:
+        cluster.set_parameters({"pg_baton.hold_sessions": 0})
+        cluster.reload()
+        wait_until(lambda: "parameters reloaded" in new_log(), what="the dispatcher knows")
+
+
 def stop(pid: int) -> None:
     """Sends SIGSTOP and waits until all threads of the process stand still, which takes a moment."""
 

@@ -276,12 +276,13 @@ class Wire:
         timeout_s: float = READ_TIMEOUT_S,
         secure: bool = False,
         source: str = "",
+        plain: bool = False,
         **options: str,
     ) -> Wire:
-        """Connects as open() does (from the address `source`), always by TLS if `secure` is set, and logs in.
+        """Connects as open() does, always by TLS if `secure` is set, and logs in.
 
         Raises LoginFailed with the error's fields."""
-        wire = cls.open(host, port, timeout_s, source)
+        wire = cls.open(host, port, timeout_s, source, plain)
         if secure:
             wire.secure()
         messages = wire.log_in(user, database, password, protocol, **options)

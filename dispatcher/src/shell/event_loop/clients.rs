@@ -564,7 +564,6 @@ impl Dispatcher {
 
     /// Also if no parameter has another value: the files of TLS may have changed.
     fn reconfigure(&mut self, parameters: Parameters) {
-        info!("parameters reloaded");
         batch_scheduling::set_most_wait_us(parameters.constants.batch_scheduling_wait_us);
         self.parameters = Arc::new(parameters);
         if let Some(ledger) = self.ledger() {
@@ -573,6 +572,7 @@ impl Dispatcher {
         self.logins.reconfigure(Arc::clone(&self.parameters));
         self.show_parameters();
         (self.scheduler).reconfigure(Arc::clone(&self.parameters));
+        info!("parameters reloaded");
     }
 }
 

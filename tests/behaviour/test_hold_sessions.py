@@ -20,6 +20,7 @@ pytestmark = pytest.mark.pool_only
 HOLD_S = 60
 MOST_BACKENDS = 4
 ROUNDS = int(os.environ.get("BATON_TEST_ROUNDS", "6"))
+IDLE = int(os.environ.get("BATON_TEST_IDLE", "20"))
 RESTARTS = int(os.environ.get("BATON_TEST_RESTARTS", "3"))
 
 
@@ -59,13 +60,13 @@ class Known:
     def __init__(self, cluster, number: int) -> None:
         self.wire = Wire.login(HOST, cluster.pool_port)
         self.number = number
-        self.wire.query(f"SET my.number = '{number}'; SET work_mem = '{100 + number}kB'")
+        self.wire.query(f"SET my.number = '{number}'; SET work_mem = '{100 + number % 900}kB'")
         self.wire.query(f"PREPARE mine AS SELECT {number}")
         ((self.drawn,),) = self.wire.query("SELECT nextval('drawn')")
 
     def assert_has_its_state(self) -> None:
         assert self.wire.query("SELECT current_setting('my.number'), current_setting('work_mem')") == [
-            [str(self.number), f"{100 + self.number}kB"]
+            [str(self.number), f"{100 + self.number % 900}kB"]
         ]
         assert self.wire.query("EXECUTE mine") == [[str(self.number)]]
         assert self.wire.query("SELECT currval('drawn'), pg_backend_pid()") == [
@@ -155,8 +156,9 @@ class Shared(Session):
 
 
 def test_under_load_a_restart_ends_the_sessions_whose_statements_run_and_no_other(cluster):
-    """BATON_TEST_RESTARTS=50 makes it as many."""
+    """BATON_TEST_RESTARTS=50 makes it as many, BATON_TEST_IDLE=1000 has as many idle sessions."""
     cluster.sql("CREATE TABLE kept (client int)")
+    idle = [Known(cluster, number) for number in range(IDLE)]
     sessions = [Shared(cluster, number) for number in range(30)]
     ends = []
     with living(sessions) as failures:
@@ -175,7 +177,7 @@ def test_under_load_a_restart_ends_the_sessions_whose_statements_run_and_no_othe
     assert max(ends) <= MOST_BACKENDS
     for session in sessions:
         session.wire.close()
-    assert_healthy(cluster)
+    assert_all_go_on(cluster, idle)
 
 
 def test_transactions_and_dedicated_sessions_end_as_on_a_direct_connection(cluster):

@@ -24,6 +24,9 @@ from harness.wire import Closed, QueryFailed, Wire, query
 
 pytestmark = pytest.mark.pool_only
 
+KILLS = int(os.environ.get("BATON_TEST_KILLS", "4"))
+IDLE = int(os.environ.get("BATON_TEST_IDLE", "20"))
+
 
 @pytest.fixture
 def cluster(make_cluster):
@@ -203,14 +206,21 @@ def test_dispatchers_killed_one_after_the_other_lose_nothing(cluster, crowd):
     assert_healthy_without(cluster, [session.wire for session in known])
 
 
-def test_dispatcher_killed_under_load_costs_no_session(cluster):
+def test_dispatcher_killed_under_load_costs_no_session(cluster, crowd):
+    """BATON_TEST_KILLS=100 kills as many, BATON_TEST_IDLE=1000 has as many idle sessions."""
+    known = [Known(wire, number) for number, wire in enumerate(crowd(cluster, IDLE))]
     with Load(cluster, 12) as load:
-        for _ in range(4):
+        for _ in range(KILLS):
+            # the launcher waits longer if one dies in its first second
+            time.sleep(1)
             load.wait_for_answers()
             wait_for_next_dispatcher(cluster, kill(cluster))
         load.wait_for_answers()
+    print(f"the longest answer {load.longest_s:.3f} s")
     assert (load.wrong, load.lost) == ([], [])
-    assert_healthy(cluster)
+    for session in known:
+        session.assert_has_its_state()
+    assert_healthy_without(cluster, [session.wire for session in known])
 
 
 def test_change_that_was_reported_is_never_lost(cluster):

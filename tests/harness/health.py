@@ -177,6 +177,7 @@ class Load:
         self.lost: list[str] = []
         self.answers = 0
         self.answers_of = [0] * clients
+        self.longest_s = 0.0
         self.threads = [threading.Thread(target=self._client, args=(n,), daemon=True) for n in range(clients)]
 
     def __enter__(self) -> Load:
@@ -204,7 +205,9 @@ class Load:
                         turn += 1
                         if turn % 5 == 0:
                             wire.query("BEGIN")
+                        began = time.monotonic()
                         got = wire.query(f"SELECT current_setting('my.number'), {turn}")
+                        self.longest_s = max(self.longest_s, time.monotonic() - began)
                         if got != [[str(number), str(turn)]]:
                             self.wrong.append(f"{number}/{turn} got {got}")
                         if turn % 5 == 0:

@@ -351,6 +351,15 @@ static const ParameterDefinition definitions[] =
 		.long_description = "Then they end with 57P01. Zero ends them when the server stops.",
 	},
 	{
+		.name = "pg_baton.keep_after_demotion",
+		.type = PARAMETER_BOOL,
+		.variable = &baton_keep_after_demotion,
+		.context = PGC_SIGHUP,
+		.boot = false,
+		.short_description = "Lets sessions of a primary go on if it comes back as a standby.",
+		.long_description = "Off ends them with 57P01, so that their clients look for the new primary.",
+	},
+	{
 		.name = "pg_baton.transaction_timeout",
 		.type = PARAMETER_INT,
 		.variable = &baton_transaction_timeout_ms,

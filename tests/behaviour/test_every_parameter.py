@@ -52,6 +52,7 @@ CHANGED_BY = {
     "pool_weight": "test_pool_shares.py",
     "session_wait_timeout": "test_parameter_reloads.py",
     "hold_sessions": "test_hold_sessions.py",
+    "keep_after_demotion": "test_hold_sessions.py",
     "sharing_threshold": "test_pool_modes.py",
     "show_idle_sessions": "test_agents.py",
     "stateless_libraries": "test_unlisted_libraries.py",

@@ -11,9 +11,10 @@ import time
 
 import pytest
 from faults.test_chaos import Session, living
+from harness.account import run_as_server_user
 from harness.cluster import HOST
 from harness.health import DISPATCHER_KILLED, assert_healthy, hold_no_more, wait_until
-from harness.wire import Closed, Wire, query
+from harness.wire import Closed, QueryFailed, Wire, query
 
 pytestmark = pytest.mark.pool_only
 
@@ -314,17 +315,52 @@ def test_a_session_goes_back_to_what_the_next_server_has(cluster):
     assert_healthy(cluster)
 
 
+def assert_all_end(cluster, sessions: list[Known]) -> None:
+    for session in sessions:
+        (error,) = [message for message in session.wire.until_closed(20) if message.type == "E"]
+        assert error.fields()["C"] == "57P01"
+
+
 def test_sessions_of_a_primary_end_if_it_comes_back_as_a_standby(cluster):
     sessions = idle_sessions(cluster)
     stop(cluster, "fast")
     (cluster.data / "standby.signal").touch()
     cluster.expect_in_log("the server has become a standby")
     cluster.start()
-    for session in sessions:
-        (error,) = [message for message in session.wire.until_closed(20) if message.type == "E"]
-        assert error.fields()["C"] == "57P01"
+    assert_all_end(cluster, sessions)
     with Wire.login(HOST, cluster.pool_port) as wire:
         assert wire.query("SELECT pg_is_in_recovery()") == [["t"]]
+
+
+def test_sessions_of_a_primary_go_on_at_a_standby_if_they_are_to_be_kept(cluster):
+    cluster.set_parameters({"pg_baton.keep_after_demotion": "on"})
+    sessions = idle_sessions(cluster)
+    stop(cluster, "fast")
+    (cluster.data / "standby.signal").touch()
+    cluster.start()
+    wire = sessions[0].wire
+    assert wire.query("SELECT pg_is_in_recovery(), current_setting('my.number')") == [["t", "0"]]
+    assert wire.parameters["in_hot_standby"] == "on"
+    with pytest.raises(QueryFailed, match="25006"):
+        wire.query("CREATE TABLE written ()")
+    assert_all_go_on(cluster, sessions)
+
+
+def test_sessions_end_if_the_server_has_been_copied_back_to_an_earlier_state(cluster):
+    """A role of then may have the OID of another one of now."""
+    stop(cluster, "fast")
+    run_as_server_user(["cp", "-a", str(cluster.data), f"{cluster.data}.earlier"])
+    cluster.start()
+    cluster.sql("CREATE ROLE someone LOGIN")
+    sessions = idle_sessions(cluster)
+    stop(cluster, "fast")
+    # but for the folder that has the keeper's socket, as pg_basebackup leaves it out
+    copy_back = 'cd "$0" && rm -rf base global pg_[!s]* && rm -rf "$0.earlier/pg_stat_tmp" && cp -a "$0.earlier/." .'
+    run_as_server_user(["sh", "-c", copy_back, str(cluster.data)])
+    cluster.expect_in_log("the server has been restored to an earlier state")
+    cluster.start()
+    assert_all_end(cluster, sessions)
+    assert cluster.sql("SELECT count(*) FROM pg_roles WHERE rolname = 'someone'") == [(0,)]
 
 
 def test_sessions_that_the_next_server_has_no_room_for_end_with_an_error(cluster):

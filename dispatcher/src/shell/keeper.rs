@@ -6,11 +6,12 @@
 
 use super::link::memory::control::Control;
 use super::link::memory::remains::Contexts;
-use super::sys::keeper::{self, Ledger, LEDGER, REFUSED, SERVER_WORDS, TAKEN};
+use super::sys::keeper::{self, Ledger, Questions, LEDGER, REFUSED, SERVER_WORDS, TAKEN};
 use super::sys::memory::Remains;
 use super::sys::process;
 use super::sys::socket::{self, Kind, MAX_KEPT};
-use std::io;
+use std::fs::File;
+use std::io::{self, Read};
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::path::Path;
 use std::sync::atomic::Ordering::SeqCst;
@@ -54,7 +55,16 @@ impl Keeper {
             let slot = control.sessions.get(index as usize);
             slot.is_some_and(|slot| slot.owner.load(SeqCst) == 0)
         };
-        keeper::start(ledger, control.header.postmaster_pid.load(SeqCst), is_free)
+        let server = || DatabaseSystem::this().ok().map(DatabaseSystem::words);
+        let questions = Questions {
+            is_free: &is_free,
+            server: &server,
+        };
+        keeper::start(
+            ledger,
+            control.header.postmaster_pid.load(SeqCst),
+            &questions,
+        )
     }
 
     /// If it has been killed, another one takes its place, and its socket. That one has a copy of
@@ -95,36 +105,80 @@ pub fn listen(ledger: Ledger) -> io::Result<()> {
 
 /// The server's control file, in the data directory.
 const CONTROL_FILE: &str = "global/pg_control";
+/// The bytes of its fields up to the timeline.
+const FIRST_FIELDS: usize = 52;
 /// DB_SHUTDOWNED_IN_RECOVERY and DB_IN_ARCHIVE_RECOVERY (pg_control.h): the states of a standby.
 const STANDBY_STATES: [u32; 2] = [2, 5];
 
-/// What tells this server from another that may come in its place: its system identifier, the
-/// timeline of its last checkpoint, and whether it is a standby. From pg_control, whose first fields
-/// are the same in all majors (ControlFileData, pg_control.h of 15 to 18).
-pub fn this_server() -> io::Result<[u32; SERVER_WORDS]> {
-    const STATE: usize = 16;
-    const TIMELINE: usize = 48;
-    let bytes = std::fs::read(CONTROL_FILE)?;
-    let word = |at: usize| {
-        let word = bytes.get(at..at + 4).and_then(|word| word.try_into().ok());
-        word.map(u32::from_ne_bytes)
-            .ok_or_else(|| io::Error::other("pg_control is too short"))
-    };
-    let is_standby = u32::from(STANDBY_STATES.contains(&word(STATE)?));
-    Ok([word(0)?, word(4)?, word(TIMELINE)?, is_standby])
+/// What tells this server from another that may come in its place. From pg_control, whose first
+/// fields are the same in all majors (ControlFileData, pg_control.h of 15 to 18).
+#[derive(Clone, Copy, PartialEq)]
+pub struct DatabaseSystem {
+    identifier: u64,
+    /// The last checkpoint: its position, and its timeline.
+    checkpoint: u64,
+    timeline: u32,
+    is_standby: bool,
 }
 
-/// May sessions of the one server go on at the other? A standby's may go on at a primary, which it
-/// has become; those of a primary would meet with errors at a standby, and their clients would stay.
-fn is_the_same_server(
-    before: [u32; SERVER_WORDS],
-    now: [u32; SERVER_WORDS],
-) -> Result<(), &'static str> {
-    match (before, now) {
-        ([a, b, ..], [c, d, ..]) if (a, b) != (c, d) => Err("it is another database system"),
-        ([.., 0], [.., 1]) => Err("the server has become a standby"),
-        ([.., before, 0], [.., now, 0]) if before != now => Err("the server has another timeline"),
-        _ => Ok(()),
+impl DatabaseSystem {
+    /// The one in whose data directory this process is. Allocates no memory: the keeper calls it.
+    fn this() -> io::Result<DatabaseSystem> {
+        let mut bytes = [0; FIRST_FIELDS];
+        File::open(CONTROL_FILE)?.read_exact(&mut bytes)?;
+        Ok(DatabaseSystem::of_bytes(&bytes))
+    }
+
+    fn of_bytes(bytes: &[u8; FIRST_FIELDS]) -> DatabaseSystem {
+        let word = |at: usize| u32::from_ne_bytes(std::array::from_fn(|byte| bytes[at + byte]));
+        let long = |at: usize| u64::from_ne_bytes(std::array::from_fn(|byte| bytes[at + byte]));
+        DatabaseSystem {
+            identifier: long(0),
+            checkpoint: long(32),
+            timeline: word(48),
+            is_standby: STANDBY_STATES.contains(&word(16)),
+        }
+    }
+
+    fn words(self) -> [u32; SERVER_WORDS] {
+        let (identifier, checkpoint) = (self.identifier, self.checkpoint);
+        [
+            (identifier >> 32) as u32,
+            identifier as u32,
+            (checkpoint >> 32) as u32,
+            checkpoint as u32,
+            self.timeline,
+            u32::from(self.is_standby),
+        ]
+    }
+
+    fn of_words([a, b, c, d, timeline, is_standby]: [u32; SERVER_WORDS]) -> DatabaseSystem {
+        let long = |high, low| u64::from(high) << 32 | u64::from(low);
+        DatabaseSystem {
+            identifier: long(a, b),
+            checkpoint: long(c, d),
+            timeline,
+            is_standby: is_standby != 0,
+        }
+    }
+
+    /// May sessions of this server go on at the next one? A standby's may go on at a primary, which
+    /// it has become. Those of a primary would meet with errors at a standby, and their clients
+    /// would stay. If the server has been copied back to an earlier state, the OID of a role or
+    /// database may be another one's now.
+    fn may_go_on_at(self, next: DatabaseSystem, may_be_demoted: bool) -> Result<(), &'static str> {
+        let is_same_timeline = self.timeline == next.timeline;
+        if self.identifier != next.identifier {
+            Err("it is another database system")
+        } else if !self.is_standby && next.is_standby && !may_be_demoted {
+            Err("the server has become a standby")
+        } else if !self.is_standby && !next.is_standby && !is_same_timeline {
+            Err("the server has another timeline")
+        } else if next.checkpoint < self.checkpoint {
+            Err("the server has been restored to an earlier state")
+        } else {
+            Ok(())
+        }
     }
 }
 
@@ -142,9 +196,9 @@ pub struct Left {
 impl Left {
     /// Asks the keeper of an earlier dispatcher. None: there is none, or it has nothing. `control`:
     /// the memory of this server.
-    pub fn find(control: &OwnedFd) -> Option<Left> {
+    pub fn find(control: &OwnedFd, may_be_demoted: bool) -> Option<Left> {
         let keeper = socket::connect_unix(Path::new(SOCKET), Kind::Packets).ok()?;
-        Left::ask(&keeper, control)
+        Left::ask(&keeper, control, may_be_demoted)
             .inspect_err(|error| {
                 tracing::warn!("sessions of an earlier dispatcher are lost: {error}");
                 let _ = socket::send(keeper.as_raw_fd(), &[REFUSED]);
@@ -152,7 +206,7 @@ impl Left {
             .ok()
     }
 
-    fn ask(keeper: &OwnedFd, control: &OwnedFd) -> io::Result<Left> {
+    fn ask(keeper: &OwnedFd, control: &OwnedFd, may_be_demoted: bool) -> io::Result<Left> {
         let nothing = || io::Error::other("its keeper does not answer as expected");
         let one = |number| {
             let kept = receive(keeper, &[number])?;
@@ -165,7 +219,9 @@ impl Left {
         let its_control = one(ledger.control().ok_or_else(nothing)?.unsigned_abs())?;
         let mut earlier = None;
         if !process::is_same_file(&its_control, control)? {
-            is_the_same_server(ledger.server(), this_server()?).map_err(io::Error::other)?;
+            let before = DatabaseSystem::of_words(ledger.server());
+            (before.may_go_on_at(DatabaseSystem::this()?, may_be_demoted))
+                .map_err(io::Error::other)?;
             earlier = Some(Control::open(its_control.as_raw_fd()).map_err(io::Error::other)?);
         }
         let arena = ledger.arena().ok_or_else(nothing)?;
@@ -236,14 +292,39 @@ mod tests {
 
     #[test]
     fn sessions_go_on_at_the_same_server_alone() {
-        let (primary, standby) = ([1, 2, 3, 0], [1, 2, 3, 1]);
-        let may = |before, now| is_the_same_server(before, now).is_ok();
+        let primary = DatabaseSystem {
+            identifier: 1 << 40 | 1,
+            checkpoint: 5 << 32 | 7,
+            timeline: 3,
+            is_standby: false,
+        };
+        let standby = DatabaseSystem {
+            is_standby: true,
+            ..primary
+        };
+        assert!(DatabaseSystem::of_words(primary.words()) == primary);
+        let may = |before: DatabaseSystem, now| before.may_go_on_at(now, false).is_ok();
+        let other_timeline = DatabaseSystem {
+            timeline: 4,
+            checkpoint: 6 << 32,
+            ..primary
+        };
         assert!(may(primary, primary) && may(standby, standby));
         // A standby that has been promoted has another timeline.
-        assert!(may(standby, [1, 2, 4, 0]));
+        assert!(may(standby, other_timeline));
         assert!(!may(primary, standby));
+        assert!(primary.may_go_on_at(standby, true).is_ok());
         // Restored from a backup, up to a point in the past.
-        assert!(!may(primary, [1, 2, 4, 0]));
-        assert!(!may(primary, [9, 2, 3, 0]) && !may(standby, [1, 9, 3, 1]));
+        assert!(!may(primary, other_timeline));
+        let copied_back = DatabaseSystem {
+            checkpoint: 5 << 32 | 6,
+            ..primary
+        };
+        assert!(!may(primary, copied_back) && may(copied_back, primary));
+        let other_system = DatabaseSystem {
+            identifier: 1,
+            ..primary
+        };
+        assert!(!may(primary, other_system));
     }
 }

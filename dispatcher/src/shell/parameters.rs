@@ -60,6 +60,8 @@ pub struct Parameters {
     pub session_wait_timeout_ms: u64,
     /// How long sessions wait for the next server; 0: they end with this one.
     pub hold_sessions_ms: u32,
+    /// May sessions of a primary go on at a standby?
+    pub keep_after_demotion: bool,
     pub max_sessions: u32,
     pub session_memory_bytes: u64,
     pub authentication_timeout_ms: u64,
@@ -184,6 +186,7 @@ const TABLE: &[(&str, Set)] = &[
     number!(backend_lifetime_ms),
     number!(session_wait_timeout_ms),
     number!(hold_sessions_ms),
+    flag!(keep_after_demotion),
     number!(max_sessions),
     number!(session_memory_bytes),
     number!(authentication_timeout_ms),

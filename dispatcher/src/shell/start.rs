@@ -8,7 +8,7 @@ use super::event_loop::shutdown::is_backend;
 use super::event_loop::{Dispatcher, Parts};
 use super::events::{token, Source};
 use super::jobs::Jobs;
-use super::keeper::{self, Keeper, Left};
+use super::keeper::{Keeper, Left};
 use super::link::connections::Connections;
 use super::link::layout::shared::*;
 use super::link::memory::control::Control;
@@ -170,13 +170,9 @@ fn prepare(signals: OwnedFd) -> Result<(Dispatcher, Vec<Arc<Epoll>>)> {
     }
     let control_listener = socket::listen_unix(&control_path, Kind::Packets, 0o700, None)
         .context("could not listen on the control socket; does another dispatcher run?")?;
-    let mut left = Left::find(&control_fd);
+    let mut left = Left::find(&control_fd, parameters.keep_after_demotion);
     if let Some(ledger) = ledger {
         ledger.set_hold_ms(parameters.hold_sessions_ms);
-        match keeper::this_server() {
-            Ok(server) => ledger.set_server(server),
-            Err(error) => warn!("could not read pg_control: {error}"),
-        }
         ledger.set_control(control_fd.as_raw_fd());
         // It is the keeper's, too.
         std::mem::forget(control_fd);

@@ -39,6 +39,7 @@ int			baton_message_timeout_ms;
 int			baton_hang_limit_ms;
 int			baton_session_wait_timeout_ms;
 int			baton_hold_sessions_ms;
+bool		baton_keep_after_demotion;
 int			baton_max_sessions;
 int			baton_session_memory_kb;
 int			baton_max_login_rate;

@@ -49,6 +49,7 @@ extern int	baton_backend_idle_timeout_ms;
 extern int	baton_backend_lifetime_ms;
 extern int	baton_session_wait_timeout_ms;
 extern int	baton_hold_sessions_ms;
+extern bool baton_keep_after_demotion;
 extern int	baton_max_sessions;
 extern int	baton_session_memory_kb;
 extern int	baton_max_login_rate;

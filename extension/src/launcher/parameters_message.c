@@ -218,6 +218,7 @@ baton_parameters_send(int channel)
 	add_number(&pairs, &count, "backend_lifetime_ms", baton_backend_lifetime_ms);
 	add_number(&pairs, &count, "session_wait_timeout_ms", baton_session_wait_timeout_ms);
 	add_number(&pairs, &count, "hold_sessions_ms", baton_hold_sessions_ms);
+	add_number(&pairs, &count, "keep_after_demotion", baton_keep_after_demotion ? 1 : 0);
 	add_number(&pairs, &count, "max_sessions", baton_max_sessions);
 	add_number(&pairs, &count, "session_memory_bytes", (int64) baton_session_memory_kb * 1024);
 	add_number(&pairs, &count, "max_login_rate", baton_max_login_rate);

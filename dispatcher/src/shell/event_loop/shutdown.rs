@@ -19,7 +19,6 @@ use super::Dispatcher;
 use crate::core::Event;
 use crate::protocol::Report;
 use crate::shell::events::{token, Source};
-use crate::shell::keeper;
 use crate::shell::link::layout::shared::*;
 use crate::shell::link::memory::control::Control;
 use crate::shell::scheduler::Scheduler;
@@ -184,12 +183,8 @@ impl Dispatcher {
         let Some(ledger) = self.ledger() else {
             return false;
         };
-        let server = keeper::this_server();
-        let holds = self.parameters.hold_sessions_ms > 0 && server.is_ok();
+        let holds = self.parameters.hold_sessions_ms > 0;
         ledger.follows(holds);
-        if let Ok(server) = server {
-            ledger.set_server(server);
-        }
         self.server.holds = holds;
         holds
     }

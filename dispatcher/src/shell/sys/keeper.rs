@@ -35,7 +35,7 @@ pub const LEDGER: u32 = u32::MAX;
 pub const TAKEN: u8 = b'e';
 pub const REFUSED: u8 = b'x';
 /// The form of the ledger: another build's may be another one.
-const FORMAT: u32 = 0xba70_0002;
+const FORMAT: u32 = 0xba70_0003;
 /// How long the keeper waits for the next dispatcher.
 const PATIENCE_MS: i64 = 60_000;
 /// Listening sockets that it may keep.
@@ -55,7 +55,7 @@ const SERVER: usize = 7;
 const PORTS: usize = SERVER + SERVER_WORDS;
 const SESSIONS: usize = PORTS + MOST_PORTS;
 /// Words that tell one server from another.
-pub const SERVER_WORDS: usize = 4;
+pub const SERVER_WORDS: usize = 6;
 
 /// What the dispatcher tells the keeper.
 #[derive(Clone, Copy)]
@@ -146,7 +146,7 @@ impl Ledger {
         self.words[HOLD_MS].load(SeqCst)
     }
 
-    pub fn set_server(&self, server: [u32; SERVER_WORDS]) {
+    fn set_server(&self, server: [u32; SERVER_WORDS]) {
         for (word, value) in self.words[SERVER..].iter().zip(server) {
             word.store(value, SeqCst);
         }
@@ -190,17 +190,20 @@ impl Ledger {
     }
 }
 
+/// What the keeper asks, of shared memory and of files.
+pub struct Questions<'a> {
+    /// Has no backend the session in this slot?
+    pub is_free: &'a dyn Fn(u32) -> bool,
+    /// Which server has ended?
+    pub server: &'a dyn Fn() -> Option<[u32; SERVER_WORDS]>,
+}
+
 /// Starts the keeper, and returns its pidfd. Its process has one thread, whatever this one has:
 /// from the clone on it makes system calls and touches memory that exists, and nothing else, as
 /// malloc() may be locked.
 ///
 /// `postmaster`: its process ID; the keeper ends with it.
-/// `is_free`: no backend has the session in this slot; asked in the keeper, of shared memory.
-pub fn start(
-    ledger: Ledger,
-    postmaster: u32,
-    is_free: impl Fn(u32) -> bool,
-) -> io::Result<OwnedFd> {
+pub fn start(ledger: Ledger, postmaster: u32, questions: &Questions<'_>) -> io::Result<OwnedFd> {
     // The keeper ends if the dispatcher is not this process any more.
     let dispatcher = process::pidfd(std::process::id())?;
     let postmaster = process::pidfd(postmaster)?;
@@ -218,7 +221,7 @@ pub fn start(
             dispatcher.as_raw_fd(),
             postmaster.as_raw_fd(),
             marks,
-            &is_free,
+            questions,
         );
     }
     // They are the keeper's, too, and stay open.
@@ -253,8 +256,12 @@ fn keep(
     dispatcher: RawFd,
     postmaster: RawFd,
     marks: &mut [u8],
-    is_free: &dyn Fn(u32) -> bool,
+    questions: &Questions<'_>,
 ) -> ! {
+    let Questions {
+        is_free,
+        server: which,
+    } = questions;
     let mut server = postmaster;
     loop {
         let limit_ms = match server {
@@ -290,6 +297,9 @@ fn keep(
             // The server has ended.
             Some(_) => {
                 server = -1;
+                which()
+                    .into_iter()
+                    .for_each(|which| ledger.set_server(which));
                 until_ms = now_ms() + i64::from(ledger.hold_ms());
             }
             None if left_ms(until_ms) > 0 => {}

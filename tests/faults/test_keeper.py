@@ -283,6 +283,36 @@ def test_change_that_was_not_stored_is_told_to_the_next_dispatcher(make_cluster,
     assert_healthy(cluster)
 
 
+def test_session_ends_if_its_change_died_with_the_backend(make_cluster):
+    """A backend that has told a dead dispatcher of a change is stopped before it can tell the next one, and killed."""
+    cluster = make_cluster(parameters={"pg_baton.max_backends": 1, "pg_baton.force_migration": True})
+    cluster.sql("CREATE EXTENSION pg_baton")
+    cluster.expect_in_log(r"was terminated by signal 9", r"terminating any other active server processes")
+    with Wire.login(HOST, cluster.pool_port, user=SUPERUSER) as changes, Wire.login(HOST, cluster.pool_port) as other:
+        changes.query("SET my.turn = 'before'")
+        other.query("SET my.turn = 'of the other'")
+        (launcher,) = [p.pid for p in cluster.processes() if "pg_baton launcher" in p.command]
+        (old,) = cluster.dispatcher_pids()
+        changes.query("BEGIN; SET my.turn = 'after'")
+        (backend,) = [
+            p.pid for p in cluster.processes() if p.command.startswith("postgres: ") and "idle in tr" in p.command
+        ]
+        stop(old)
+        changes.query("COMMIT")
+        stop(launcher)
+        os.kill(old, signal.SIGKILL)
+        # It notices that the dispatcher has gone. If it does not in time, the session ends all the same.
+        time.sleep(0.5)
+        stop(backend)
+        os.kill(launcher, signal.SIGCONT)
+        wait_for_next_dispatcher(cluster, old)
+        os.kill(backend, signal.SIGKILL)
+        with pytest.raises((Closed, OSError)):
+            changes.query("SHOW my.turn")
+        assert other.query("SHOW my.turn") == [["of the other"]]
+    assert_healthy(cluster)
+
+
 def keeper_of(cluster) -> int:
     keepers = [p.pid for p in processes_in(cluster.data) if "baton-keeper" in p.command]
     return keepers[0] if len(keepers) == 1 else 0

@@ -383,7 +383,7 @@ impl Shell {
 
     fn send(&mut self, slot: u32, message: ToBackend) {
         if let Some(process) = self.processes[slot as usize].as_mut() {
-            if !process.has_ended {
+            if !process.has_ended && !process.is_alone() {
                 process.inbox.push_back(message);
             }
         }

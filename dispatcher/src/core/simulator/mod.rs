@@ -8,7 +8,8 @@
 //! These are as in reality. Backends write the shared words in the same order, and anything may
 //! come in between that may in reality (process.rs). Frames of one connection come in order, those
 //! of several in any order. Events of sockets come late and in any order, but only while there is
-//! something to report. A kernel queue may be full. Processes die at any step.
+//! something to report. A kernel queue may be full. Processes die at any step, and the dispatcher,
+//! too: the next one adopts what it has left (successor.rs).
 
 mod carry_out;
 mod checks;
@@ -36,6 +37,7 @@ mod settings_change;
 mod shares;
 mod shell;
 mod stalls;
+mod successor;
 mod summary;
 mod sweeps;
 mod the_end;
@@ -158,10 +160,7 @@ fn run(seed: u64) -> Summary {
             let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
                 again.run_on();
             }));
-            for line in &again.shell.log {
-                eprintln!("{line}");
-            }
-            panic!("seed {seed} has found something");
+            again.fails(seed)
         }
     }
 }
@@ -178,6 +177,29 @@ fn a_server_that_stops_leaves_sessions_that_no_backend_has() {
     for seed in 1..=40 {
         Scenario::new(seed, false).hold_midway(100 + 10 * seed as usize);
     }
+}
+
+#[test]
+fn the_next_dispatcher_goes_on_with_what_a_dead_one_has_left() {
+    let number = |name: &str| std::env::var(name).ok()?.parse::<u64>().ok();
+    let only = number("BATON_SIMULATE_SEED");
+    let last = number("BATON_SIMULATE_SEEDS").unwrap_or(20);
+    let mut total = successor::Adopted::default();
+    for seed in only.map_or(1..=last, |seed| seed..=seed) {
+        let steps = 100 + 10 * (seed as usize % 40);
+        let dies = |logs| {
+            let mut scenario = Scenario::new(seed, logs);
+            let run = || scenario.die_midway(steps);
+            let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(run));
+            (result, scenario)
+        };
+        let Ok(adopted) = dies(false).0 else {
+            dies(true).1.fails(seed)
+        };
+        total.add(&adopted);
+    }
+    eprintln!("{total:?}");
+    assert!(only.is_some() || total.all_have_happened());
 }
 
 #[test]

@@ -105,6 +105,9 @@ pub struct Process {
     begun_us: u64,
     cpu_us: u64,
     pub has_ended: bool,
+    /// Its dispatcher has died, and it has not connected to the next one: what it has to tell stays
+    /// in its outbox.
+    alone: bool,
 }
 
 impl Process {
@@ -133,7 +136,81 @@ impl Process {
             begun_us: world.now_us,
             cpu_us: 0,
             has_ended: false,
+            alone: false,
         }
+    }
+
+    pub fn is_alone(&self) -> bool {
+        self.alone
+    }
+
+    /// Its dispatcher dies. What it is about to hand over it hands over, or it sees first that the
+    /// dispatcher has gone (dispatcher_is_there, idle.c); then it keeps what it has. Returns whether
+    /// it stays: because of its session, or because it has to tell of others.
+    pub fn loses_dispatcher(&mut self, world: &mut World, random: &mut Random) -> bool {
+        let is_seen = random.once_in(2);
+        while matches!(
+            self.step,
+            Step::Taken
+                | Step::Lowered
+                | Step::GiveOwner(..)
+                | Step::GiveWord(..)
+                | Step::GiveTell(_)
+                | Step::TakeOwner
+        ) || !is_seen && self.step == Step::Queue
+        {
+            self.step(world, random);
+        }
+        self.alone = true;
+        self.inbox.clear();
+        self.retire_wanted = false;
+        self.has_ticket = false;
+        if matches!(self.step, Step::Queue | Step::Free) {
+            self.step = Step::Listen;
+        }
+        let is_kept = |told: &FromBackend| match told {
+            FromBackend::Release(id) | FromBackend::Greeted(id) => world.client(*id).is_some(),
+            _ => false,
+        };
+        self.outbox.retain(is_kept);
+        let words = &mut world.backends[self.slot as usize];
+        (words.word, words.retire, words.poked) = (Word::Busy, 0, false);
+        let has_session = self.held != 0 && world.client(self.held).is_some();
+        !self.has_ended && (has_session || !self.outbox.is_empty())
+    }
+
+    /// The sessions that the next dispatcher adopts with it: its own, and those of which it has
+    /// something to tell.
+    pub fn has(&self) -> Vec<SessionId> {
+        let told = self.outbox.iter().filter_map(|told| match told {
+            FromBackend::Release(id) | FromBackend::Greeted(id) => Some(*id),
+            _ => None,
+        });
+        let mut all: Vec<SessionId> = told.chain((self.held != 0).then_some(self.held)).collect();
+        all.sort_unstable();
+        all.dedup();
+        all
+    }
+
+    /// Has it to tell that it has greeted the session?
+    pub fn has_just_greeted(&self, id: SessionId) -> bool {
+        self.outbox.contains(&FromBackend::Greeted(id))
+    }
+
+    /// It connects to the next dispatcher, if it is between two transactions (is_adopted, idle.c).
+    pub fn comes_again(&mut self) -> bool {
+        let comes = self.alone
+            && !self.has_ended
+            && matches!(self.step, Step::Top | Step::Listen | Step::Sleep);
+        if comes {
+            self.alone = false;
+            self.retire_wanted = true;
+            self.step = Step::Top;
+            if self.dedicated {
+                self.outbox.push_back(FromBackend::Dedicated(true));
+            }
+        }
+        comes
     }
 
     /// CPU time that it has used: the full time of each transaction.
@@ -239,6 +316,9 @@ impl Process {
 
     /// Ends the process. `in_order`: it gives back the session that it has in hand.
     pub fn die(&mut self, in_order: bool) {
+        if self.alone {
+            self.outbox.clear();
+        }
         if in_order && self.in_hand != 0 {
             self.outbox.push_back(FromBackend::Release(self.in_hand));
         }
@@ -422,7 +502,7 @@ impl Process {
 
     /// Does it keep its session while it sleeps, though it is no longer told to?
     pub fn keeps_in_vain(&self, world: &World) -> bool {
-        self.sleeps() && self.kept && !self.is_told_to_keep(world)
+        self.sleeps() && self.kept && !self.alone && !self.is_told_to_keep(world)
     }
 
     fn top(&mut self, world: &mut World) -> Step {
@@ -441,10 +521,16 @@ impl Process {
             if taints != self.dedicated {
                 self.dedicated = taints;
                 world.backends[self.slot as usize].keeps = taints;
-                self.outbox.push_back(FromBackend::Dedicated(taints));
+                if !self.alone {
+                    self.outbox.push_back(FromBackend::Dedicated(taints));
+                }
             }
         }
-        if self.dedicated || self.just_taken {
+        if self.alone && self.held == 0 && self.outbox.is_empty() {
+            self.die(true);
+            return Step::Exit;
+        }
+        if self.dedicated || self.just_taken || self.alone {
             Step::Listen
         } else {
             Step::Queue
@@ -604,6 +690,10 @@ impl Process {
         world.backends[self.slot as usize].session = 0;
         self.dedicated = false;
         world.backends[self.slot as usize].keeps = false;
+        if self.alone {
+            // The socket's end tells it.
+            return Step::Top;
+        }
         world.set_word(self.slot, Word::Idle);
         self.outbox.push_back(FromBackend::End(id, left));
         Step::Top

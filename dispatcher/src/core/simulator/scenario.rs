@@ -171,6 +171,14 @@ impl Scenario {
         self.summary.most_places_before = shell.turns.most_places_before;
     }
 
+    /// Shows the log of a seed that has failed.
+    pub(super) fn fails(&self, seed: u64) -> ! {
+        for line in &self.shell.log {
+            eprintln!("{line}");
+        }
+        panic!("seed {seed} has found something");
+    }
+
     pub(super) fn random(&mut self) -> &mut Random {
         &mut self.shell.random
     }
@@ -220,6 +228,7 @@ impl Scenario {
         if self.has_crashed {
             return;
         }
+        self.adopted_come_again();
         let now_us = self.shell.world.now_us;
         let due: Vec<(u32, u32)> = (self.shell.openings.iter())
             .filter(|opening| opening.at_us <= now_us)

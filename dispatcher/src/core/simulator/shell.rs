@@ -285,6 +285,7 @@ impl Shell {
         let frames = |process: &Option<Process>| {
             let front = process.as_ref().and_then(|process| process.outbox.front());
             front.is_some_and(|frame| *frame != FromBackend::Closed)
+                && !process.as_ref().is_some_and(Process::is_alone)
         };
         let slots = 0..self.processes.len();
         sources.extend(
@@ -314,6 +315,12 @@ impl Shell {
                 .as_ref()
                 .is_some_and(|process| process.has_ended && process.outbox.len() == 1);
             if is_over {
+                let process = self.processes[slot as usize].as_ref();
+                if process.is_some_and(Process::is_alone) {
+                    for id in self.sent_to(slot) {
+                        self.tell(Event::Ended(id, Ending::Cut));
+                    }
+                }
                 self.tell(Event::BackendGone(slot));
             }
         }

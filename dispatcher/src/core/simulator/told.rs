@@ -56,8 +56,7 @@ impl Core {
             Reason::Stops => self.stopping,
             // No simulated process leaves anything behind: none leaves by itself.
             Reason::Unclean => false,
-            // There is one dispatcher.
-            Reason::Adopted | Reason::Replaced => false,
+            Reason::Adopted | Reason::Replaced => true,
             // Only the shell knows.
             Reason::Ended | Reason::NotStarted => true,
         };

@@ -123,12 +123,13 @@ impl Links {
         self.awaited.iter().map(|(slot, _)| *slot)
     }
 
-    /// Adopted backends that have not connected yet, and whose processes have ended.
-    pub fn take_ended(&mut self) -> Vec<u32> {
+    /// Adopted backends that have not connected yet, and whose processes have ended; each with the
+    /// sessions with which it was adopted.
+    pub fn take_ended(&mut self) -> Vec<(u32, Vec<SessionId>)> {
+        let awaited = std::mem::take(&mut self.awaited);
         let has_ended = |slot: u32| self.pidfd(slot).is_none_or(process::has_ended);
-        let slots = self.awaited.iter().map(|(slot, _)| *slot);
-        let ended: Vec<u32> = slots.filter(|slot| has_ended(*slot)).collect();
-        self.awaited.retain(|(slot, _)| !ended.contains(slot));
+        let (ended, awaited) = awaited.into_iter().partition(|(slot, _)| has_ended(*slot));
+        self.awaited = awaited;
         ended
     }
 

@@ -193,9 +193,13 @@ impl Scheduler {
         Ok(())
     }
 
-    /// Looks for adopted backends that have ended before they came again.
+    /// Looks for adopted backends that have ended before they came again. Their sessions end, also
+    /// those that they had given back: the changes that they had to tell of are lost.
     pub fn look_at_adopted(&mut self) {
-        for slot in self.links.take_ended() {
+        for (slot, sessions) in self.links.take_ended() {
+            for id in sessions {
+                self.tell(Event::Ended(id, Ending::Cut));
+            }
             self.backend_gone(slot);
         }
     }

@@ -170,9 +170,13 @@ class Session:
             )
             self.lost += 1
             self.come_again()
-            ((rows,),) = self.query(f"SELECT count(*) FROM kept WHERE client = {self.number}")
-            assert int(rows) in ([self.rows, self.rows + 1] if self.commits else [self.rows])
-            self.rows, self.commits = int(rows), False
+            self.attempt(Session.find_its_rows, events)
+
+    def find_its_rows(self) -> None:
+        """Those that it has been told of are there, and one more at most, if its COMMIT had no answer."""
+        ((rows,),) = self.query(f"SELECT count(*) FROM kept WHERE client = {self.number}")
+        assert int(rows) in ([self.rows, self.rows + 1] if self.commits else [self.rows])
+        self.rows, self.commits = int(rows), False
 
     def come_again(self) -> None:
         """A client that is about to log in may be turned away when the dispatcher ends, or the server."""

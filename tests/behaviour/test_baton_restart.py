@@ -10,7 +10,7 @@ import traceback
 import pytest
 from harness.cluster import HOST
 from harness.doctor import command
-from harness.health import assert_healthy, wait_until
+from harness.health import assert_healthy, hold_for, wait_until
 from harness.wire import Wire
 
 pytestmark = pytest.mark.pool_only
@@ -22,10 +22,7 @@ def cluster(make_cluster):
     cluster.sql("CREATE EXTENSION pg_baton")
     cluster.sql("CREATE TABLE kept (client int, n int)")
     yield cluster
-    cluster.set_parameters({"pg_baton.hold_sessions": 0})
-    cluster.reload()
-    wait_until(lambda: cluster.sql("SHOW pg_baton.hold_sessions") == [("0",)], what="the reload")
-    time.sleep(0.3)
+    hold_for(cluster, "0")
 
 
 def restart(cluster, *more: str) -> subprocess.CompletedProcess[str]:

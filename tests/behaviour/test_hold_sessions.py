@@ -10,11 +10,11 @@ import threading
 import time
 
 import pytest
-from faults.test_chaos import Session, living
+from faults.test_chaos import GONE, Session, living
 from harness.account import run_as_server_user
 from harness.cluster import HOST
-from harness.health import DISPATCHER_KILLED, assert_healthy, hold_no_more, wait_until
-from harness.wire import Closed, QueryFailed, Wire, query
+from harness.health import DISPATCHER_KILLED, assert_healthy, hold_for, wait_until
+from harness.wire import QueryFailed, Wire, query
 
 pytestmark = pytest.mark.pool_only
 
@@ -32,7 +32,7 @@ def cluster(make_cluster):
     cluster.sql("CREATE SEQUENCE drawn")
     yield cluster
     if cluster.process is not None:
-        hold_no_more(cluster)
+        hold_for(cluster, "0")
 
 
 def stop(cluster, mode: str) -> None:
@@ -140,8 +140,6 @@ def test_what_clients_ask_and_who_comes_while_the_server_is_away_waits(cluster):
 class Shared(Session):
     """Its statements are transactions of their own, and it is never dedicated."""
 
-    lost = 0
-
     def __init__(self, cluster, number: int) -> None:
         super().__init__(cluster, number)
         self.operations = [getattr(Session, f"does_{what}") for what in ("set", "reset", "prepare", "draw", "pause")]
@@ -151,7 +149,7 @@ class Shared(Session):
             try:
                 self.random.choice(self.operations)(self)
                 self.check()
-            except (Closed, OSError):
+            except GONE:
                 self.lost += 1
                 self.come_again()
 
@@ -236,9 +234,7 @@ def test_sessions_of_a_standby_go_on_after_its_restart_and_when_it_comes_back_as
 
 
 def test_sessions_end_when_no_server_comes_in_time(cluster):
-    cluster.set_parameters({"pg_baton.hold_sessions": "1s"})
-    cluster.reload()
-    wait_until(lambda: "parameters reloaded" in cluster.log(), what="the dispatcher knows")
+    hold_for(cluster, "1s")
     sessions = idle_sessions(cluster)
     stop(cluster, "fast")
     for session in sessions:
@@ -252,9 +248,7 @@ def test_sessions_end_when_no_server_comes_in_time(cluster):
 
 def test_keeper_says_nothing_to_a_client_whose_backend_outlives_the_postmaster(cluster):
     """A backend that computes does not notice the postmaster's death, and answers afterwards."""
-    cluster.set_parameters({"pg_baton.hold_sessions": "1s"})
-    cluster.reload()
-    wait_until(lambda: "parameters reloaded" in cluster.log(), what="the dispatcher knows")
+    hold_for(cluster, "1s")
     wire = Wire.login(HOST, cluster.pool_port)
     until = "clock_timestamp() + interval '4 s'"
     wire.send(query(f"DO $$ DECLARE e timestamptz := {until}; BEGIN WHILE clock_timestamp() < e LOOP END LOOP; END $$"))

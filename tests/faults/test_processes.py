@@ -15,6 +15,7 @@ import pytest
 from harness.cluster import CONTROL_SOCKET
 from harness.debugger import needs_gdb, stopped_at
 from harness.health import (
+    CRASH,
     DISPATCHER_KILLED,
     Load,
     assert_healthy,
@@ -30,8 +31,6 @@ from harness.processes import ITS_PROCESS, processes_in
 from harness.wire import Closed, LoginFailed, Wire, copy_data, query, startup
 
 pytestmark = pytest.mark.pool_only
-
-CRASH = (r"was terminated by signal 9", r"terminating any other active server processes")
 
 
 def login(cluster, **options) -> Wire:

@@ -25,10 +25,7 @@ def cluster(run):
 
 
 def logged_in(cluster, secure: bool) -> Wire:
-    wire = Wire.open(HOST, cluster.pool_port, plain=True)
-    if secure:
-        wire.secure()
-    wire.log_in(SUPERUSER, "postgres")
+    wire = Wire.login(HOST, cluster.pool_port, user=SUPERUSER, secure=secure, plain=True)
     wire.query("SET my.state = 'kept'")
     return wire
 

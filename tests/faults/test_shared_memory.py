@@ -9,7 +9,7 @@ import subprocess
 import pytest
 from harness.account import as_server_user
 from harness.control_memory import ControlMemory, constant
-from harness.health import assert_healthy, assert_serves, wait_until
+from harness.health import CRASH, assert_healthy, assert_serves, wait_until
 from harness.hostile import nobody_starts
 from harness.processes import ITS_PROCESS
 from harness.wire import Wire, query
@@ -108,7 +108,7 @@ def test_processes_keep_their_layout_whatever_the_header_says(cluster, value):
         # after a crash, the server writes the header anew; tests commit without waiting
         # for the disk, and the extension was created a moment ago
         cluster.sql("CHECKPOINT")
-        cluster.expect_in_log(r"was terminated by signal 9", r"terminating any other active server processes")
+        cluster.expect_in_log(*CRASH)
         with Wire.login(HOST, cluster.pool_port) as victim:
             victim.query("BEGIN")
             os.kill(int(victim.query(ITS_PROCESS)[0][0]), signal.SIGKILL)

@@ -16,6 +16,8 @@ SETTLE_TIMEOUT_S = 60.0
 SPIN_WINDOW_S = 1.0
 SPIN_LIMIT_S = 0.5
 
+# What the server logs of a process of its own that a test kills.
+CRASH = (r"was terminated by signal 9", r"terminating any other active server processes")
 # What the launcher logs of a dispatcher that a test kills.
 DISPATCHER_KILLED = r"dispatcher \(PID \d+\) has ended: child process was terminated by signal 9"
 
@@ -42,10 +44,10 @@ def wait_for_next_dispatcher(cluster: Cluster, old: int) -> int:
     return new
 
 
-def hold_no_more(cluster: Cluster) -> None:
-    """From here on the server's end is that of its sessions: otherwise the keeper waits for another server."""
+def hold_for(cluster: Cluster, time: str) -> None:
+    """From here on sessions are held for that long. Before a cluster's end: "0", or the keeper waits for another server."""
     with cluster.new_log() as new_log:
-        cluster.set_parameters({"pg_baton.hold_sessions": 0})
+        cluster.set_parameters({"pg_baton.hold_sessions": time})
         cluster.reload()
         wait_until(lambda: "parameters reloaded" in new_log(), what="the dispatcher knows")
 

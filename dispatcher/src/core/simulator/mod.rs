@@ -47,6 +47,7 @@ mod unserved_sessions;
 mod world;
 
 use scenario::Scenario;
+use std::panic::{catch_unwind, AssertUnwindSafe};
 use std::time::{Duration, Instant};
 use summary::Summary;
 
@@ -149,54 +150,47 @@ const FOUND: [(u64, &str); 23] = [
 /// The number of seeds that run by default: the same each time.
 const SEEDS: u64 = 30;
 
-/// Runs a seed, and reports a failure.
+/// Lives through a seed; reports a failure, with a log.
+fn live<T>(seed: u64, life: impl Fn(&mut Scenario) -> T) -> T {
+    let attempt = |logs| {
+        let mut scenario = Scenario::new(seed, logs);
+        let result = catch_unwind(AssertUnwindSafe(|| life(&mut scenario)));
+        (result, scenario)
+    };
+    (attempt(false).0).unwrap_or_else(|_| attempt(true).1.fails(seed))
+}
+
 fn run(seed: u64) -> Summary {
-    let result = std::panic::catch_unwind(|| Scenario::new(seed, false).run());
-    match result {
-        Ok(summary) => summary,
-        Err(_) => {
-            // Once more, with a log.
-            let mut again = Scenario::new(seed, true);
-            let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-                again.run_on();
-            }));
-            again.fails(seed)
-        }
-    }
+    live(seed, Scenario::run)
+}
+
+/// A number that the environment has.
+fn number(name: &str) -> Option<u64> {
+    std::env::var(name).ok()?.parse().ok()
 }
 
 #[test]
 fn a_dispatcher_that_ends_ends_sessions_that_no_backend_has() {
     for seed in 1..=40 {
-        Scenario::new(seed, false).hand_back_midway(100 + 10 * seed as usize);
+        live(seed, |it| it.hand_back_midway(100 + 10 * seed as usize));
     }
 }
 
 #[test]
 fn a_server_that_stops_leaves_sessions_that_no_backend_has() {
     for seed in 1..=40 {
-        Scenario::new(seed, false).hold_midway(100 + 10 * seed as usize);
+        live(seed, |it| it.hold_midway(100 + 10 * seed as usize));
     }
 }
 
 #[test]
 fn the_next_dispatcher_goes_on_with_what_a_dead_one_has_left() {
-    let number = |name: &str| std::env::var(name).ok()?.parse::<u64>().ok();
     let only = number("BATON_SIMULATE_SEED");
     let last = number("BATON_SIMULATE_SEEDS").unwrap_or(20);
     let mut total = successor::Adopted::default();
     for seed in only.map_or(1..=last, |seed| seed..=seed) {
         let steps = 100 + 10 * (seed as usize % 40);
-        let dies = |logs| {
-            let mut scenario = Scenario::new(seed, logs);
-            let run = || scenario.die_midway(steps);
-            let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(run));
-            (result, scenario)
-        };
-        let Ok(adopted) = dies(false).0 else {
-            dies(true).1.fails(seed)
-        };
-        total.add(&adopted);
+        total.add(&live(seed, |it| it.die_midway(steps)));
     }
     eprintln!("{total:?}");
     assert!(only.is_some() || total.all_have_happened());
@@ -213,7 +207,6 @@ fn seeds_that_have_found_something_find_nothing_more() {
 /// `BATON_SIMULATE_FROM`.
 #[test]
 fn every_waiting_session_is_served_and_no_resource_is_lost() {
-    let number = |name: &str| std::env::var(name).ok()?.parse::<u64>().ok();
     let only = number("BATON_SIMULATE_SEED");
     let seconds = number("BATON_SIMULATE_SECONDS");
     let all = seconds.map_or(SEEDS, |_| u64::MAX);

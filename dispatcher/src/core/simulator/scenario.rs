@@ -138,12 +138,12 @@ impl Scenario {
         }
     }
 
-    pub fn run(mut self) -> Summary {
+    pub fn run(&mut self) -> Summary {
         self.run_on();
-        self.summary
+        std::mem::take(&mut self.summary)
     }
 
-    pub fn run_on(&mut self) {
+    fn run_on(&mut self) {
         for _ in 0..self.steps {
             self.something_happens();
             if self.has_pauses {
@@ -169,6 +169,15 @@ impl Scenario {
         self.summary.most_of_others = shell.turns.most_of_others;
         self.summary.most_within_limit = shell.served.most_within_limit;
         self.summary.most_places_before = shell.turns.most_places_before;
+    }
+
+    /// So many steps without pauses of sessions.
+    pub(super) fn live_for(&mut self, steps: usize) {
+        for _ in 0..steps {
+            self.something_happens();
+            self.backends_go_on();
+            self.round();
+        }
     }
 
     /// Shows the log of a seed that has failed.

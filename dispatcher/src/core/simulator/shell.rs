@@ -317,9 +317,7 @@ impl Shell {
             if is_over {
                 let process = self.processes[slot as usize].as_ref();
                 if process.is_some_and(Process::is_alone) {
-                    for id in self.sent_to(slot) {
-                        self.tell(Event::Ended(id, Ending::Cut));
-                    }
+                    self.end_all_but(slot, &[]);
                 }
                 self.tell(Event::BackendGone(slot));
             }

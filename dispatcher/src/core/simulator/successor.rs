@@ -2,7 +2,6 @@
 //! shell/scheduler/adopt.rs does.
 
 use super::pauses::Pauses;
-use super::process::Process;
 use super::scenario::Scenario;
 use super::served::Served;
 use super::settings::mark_of;
@@ -52,18 +51,10 @@ impl Scenario {
         self.coming_in = None;
         let mut adopted = Adopted::default();
         for _ in 0..3 {
-            for _ in 0..steps {
-                self.something_happens();
-                self.backends_go_on();
-                self.round();
-            }
+            self.live_for(steps);
             adopted.add(&self.dispatcher_dies());
         }
-        for _ in 0..steps {
-            self.something_happens();
-            self.backends_go_on();
-            self.round();
-        }
+        self.live_for(steps);
         self.come_to_rest();
         self.stop();
         adopted
@@ -198,36 +189,32 @@ impl Scenario {
 
     /// Some backends of the dead dispatcher connect to this one (hello_again, scheduler/attach.rs).
     pub(super) fn adopted_come_again(&mut self) {
-        for slot in 0..self.shell.processes.len() {
-            let process = self.shell.processes[slot].as_mut();
-            if process.as_ref().is_none_or(|it| !it.is_alone()) || self.random().once_in(2) {
+        let shell = &mut self.shell;
+        for slot in 0..shell.processes.len() {
+            let Some(process) = shell.processes[slot].as_mut().filter(|it| it.is_alone()) else {
+                continue;
+            };
+            if shell.random.once_in(2) || !process.comes_again() {
                 continue;
             }
-            let process = self.shell.processes[slot].as_mut();
-            if !process.is_some_and(Process::comes_again) {
-                continue;
-            }
-            let has = self.shell.processes[slot].as_ref().map(Process::has);
-            self.shell
-                .note(|| format!("{slot} comes again with {has:x?}"));
-            let expected = self.shell.sent_to(slot as u32);
-            for id in expected {
-                if !has.as_ref().is_some_and(|has| has.contains(&id)) {
-                    self.shell.tell(Event::Ended(id, Ending::Cut));
-                }
-            }
+            let has = process.has();
+            shell.note(|| format!("{slot} comes again with {has:x?}"));
+            shell.end_all_but(slot as u32, &has);
         }
     }
 }
 
 impl Shell {
-    /// The sessions with which a backend was adopted that has not connected yet.
-    pub(super) fn sent_to(&self, slot: u32) -> Vec<SessionId> {
+    /// Ends the sessions with which a backend was adopted that has not connected yet, but for these.
+    pub(super) fn end_all_but(&mut self, slot: u32, has: &[SessionId]) {
         let sessions = self.core.sessions();
-        let is_with = |id: &SessionId| {
+        let ends = |id: &SessionId| {
             let place = sessions.get(*id).map(|session| session.whereabouts());
-            matches!(place, Some(Whereabouts::Sent(to, _)) if to == slot)
+            matches!(place, Some(Whereabouts::Sent(to, _)) if to == slot) && !has.contains(id)
         };
-        sessions.ids().filter(is_with).collect()
+        let ended: Vec<SessionId> = sessions.ids().filter(ends).collect();
+        for id in ended {
+            self.tell(Event::Ended(id, Ending::Cut));
+        }
     }
 }

@@ -173,11 +173,7 @@ impl Scenario {
     /// In the midst of everything, another dispatcher is to follow: sessions that no backend has
     /// end. (A backend may give back another meanwhile, whose client sees the connection close.)
     pub(super) fn hand_back_midway(&mut self, steps: usize) {
-        for _ in 0..steps {
-            self.something_happens();
-            self.backends_go_on();
-            self.round();
-        }
+        self.live_for(steps);
         let (core, world) = (&self.shell.core, &self.shell.world);
         let all = core.sessions().ids();
         let ours: Vec<SessionId> = all.filter(|id| core.is_ours(*id, world)).collect();
@@ -206,11 +202,7 @@ impl Scenario {
     /// In the midst of everything, the server stops, and sessions are held: none ends that no backend
     /// has, and none gets a backend.
     pub(super) fn hold_midway(&mut self, steps: usize) {
-        for _ in 0..steps {
-            self.something_happens();
-            self.backends_go_on();
-            self.round();
-        }
+        self.live_for(steps);
         self.shell.tell(Event::Stop { holds: true });
         let (core, world) = (&self.shell.core, &self.shell.world);
         // Its own timeout may end a session meanwhile.

@@ -297,9 +297,9 @@ fn keep(
             // The server has ended.
             Some(_) => {
                 server = -1;
-                which()
-                    .into_iter()
-                    .for_each(|which| ledger.set_server(which));
+                if let Some(which) = which() {
+                    ledger.set_server(which);
+                }
                 until_ms = now_ms() + i64::from(ledger.hold_ms());
             }
             None if left_ms(until_ms) > 0 => {}
